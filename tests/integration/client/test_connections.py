@@ -72,7 +72,7 @@ def _no_faults(broker: EmbeddedBroker) -> Any:
     broker.faults.clear()
 
 
-def test_a_connection_that_is_dropped_is_made_again(broker: EmbeddedBroker) -> None:
+def test_dropped_connection_is_reestablished(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(broker.bootstrap_servers) as core:
             broker.faults.drop_connection(ApiKey.METADATA, times=3)
@@ -83,7 +83,7 @@ def test_a_connection_that_is_dropped_is_made_again(broker: EmbeddedBroker) -> N
     run(main())
 
 
-def test_a_reply_that_is_lost_is_timed_out_and_asked_for_again(broker: EmbeddedBroker) -> None:
+def test_lost_response_times_out_and_is_retried(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(broker.bootstrap_servers, request_timeout_ms=200) as core:
             with broker.faults.drop_reply(ApiKey.METADATA, times=1) as fault:
@@ -95,7 +95,7 @@ def test_a_reply_that_is_lost_is_timed_out_and_asked_for_again(broker: EmbeddedB
     run(main())
 
 
-def test_a_slow_broker_is_waited_for(broker: EmbeddedBroker) -> None:
+def test_waits_for_slow_broker(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(broker.bootstrap_servers) as core:
             broker.faults.delay(ApiKey.METADATA, 300, times=1)
@@ -105,7 +105,7 @@ def test_a_slow_broker_is_waited_for(broker: EmbeddedBroker) -> None:
     run(main())
 
 
-def test_a_stuck_broker_comes_back() -> None:
+def test_stuck_broker_recovers() -> None:
     async def main() -> None:
         async with (
             EmbeddedBroker(topics={"events": 1}) as broker,
@@ -122,7 +122,7 @@ def test_a_stuck_broker_comes_back() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_broker_that_is_restarted(clean: bool) -> None:
+def test_reconnects_to_restarted_broker(clean: bool) -> None:
     async def main() -> None:
         async with EmbeddedBroker(topics={"events": 1}) as broker, open_core(broker.bootstrap_servers) as core:
             await core.metadata.topic("events", PATIENCE_MS)
@@ -137,7 +137,7 @@ def test_a_broker_that_is_restarted(clean: bool) -> None:
     run(main())
 
 
-def test_a_connection_cut_at_every_byte_of_the_replies() -> None:
+def test_connection_cut_at_every_byte_of_the_responses() -> None:
     """Whatever byte is the last one, the client comes to the same view in the end."""
 
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_a_connection_cut_at_every_byte_of_the_replies() -> None:
 # ---- nobody there
 
 
-def test_nobody_listens() -> None:
+def test_connection_refused() -> None:
     async def main() -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
@@ -174,7 +174,7 @@ def test_nobody_listens() -> None:
     run(main())
 
 
-def test_a_name_that_is_none() -> None:
+def test_invalid_host_names_raise() -> None:
     async def main() -> None:
         async with open_core("no-such-host.invalid:9092") as core:
             with pytest.raises(KafkaConnectionError, match=r"could not connect to no-such-host.invalid:9092"):
@@ -186,7 +186,7 @@ def test_a_name_that_is_none() -> None:
     run(main())
 
 
-def test_one_bootstrap_server_that_answers_is_enough(broker: EmbeddedBroker) -> None:
+def test_one_reachable_bootstrap_server_is_enough(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(f"no-such-host.invalid:9092,127.0.0.1:1,{broker.bootstrap_servers}") as core:
             assert (await core.metadata.topic("events", PATIENCE_MS)).name == "events"
@@ -248,7 +248,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         (hang_up, 60_000, "closed the connection|was lost"),
     ],
 )
-def test_what_is_no_broker(answer: Answer, setup_ms: int, words: str) -> None:
+def test_other_servers_are_recognized(answer: Answer, setup_ms: int, words: str) -> None:
     async def main() -> None:
         async with (
             server(answer) as port,
@@ -260,7 +260,7 @@ def test_what_is_no_broker(answer: Answer, setup_ms: int, words: str) -> None:
     run(main())
 
 
-def test_a_plain_client_at_a_port_that_speaks_tls(certificate: Path) -> None:
+def test_plaintext_client_on_tls_port(certificate: Path) -> None:
     async def main() -> None:
         async with (
             server(say_nothing, server_context(certificate)) as port,
@@ -319,7 +319,7 @@ def test_tls(broker: EmbeddedBroker, certificate: Path) -> None:
     run(main())
 
 
-def test_a_certificate_that_nobody_vouches_for(broker: EmbeddedBroker, certificate: Path) -> None:
+def test_untrusted_certificate_is_rejected(broker: EmbeddedBroker, certificate: Path) -> None:
     async def main() -> None:
         async with (
             server(passing_on(broker), server_context(certificate)) as port,
@@ -331,7 +331,7 @@ def test_a_certificate_that_nobody_vouches_for(broker: EmbeddedBroker, certifica
     run(main())
 
 
-def test_a_tls_client_at_a_plain_port(broker: EmbeddedBroker) -> None:
+def test_tls_client_on_plaintext_port(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(broker.bootstrap_servers, security_protocol="SSL") as core:
             with pytest.raises(KafkaConnectionError, match="could not connect"):
@@ -340,7 +340,7 @@ def test_a_tls_client_at_a_plain_port(broker: EmbeddedBroker) -> None:
     run(main())
 
 
-def test_settings_that_make_no_tls() -> None:
+def test_invalid_tls_config_raises() -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match=r"ssl\.\* configuration is invalid"):
             make_core("localhost:1", security_protocol="SSL", ssl_cafile="/no/such/file")
@@ -350,7 +350,7 @@ def test_settings_that_make_no_tls() -> None:
     run(main())
 
 
-def test_no_thread_is_left_behind(broker: EmbeddedBroker) -> None:
+def test_no_threads_remain(broker: EmbeddedBroker) -> None:
     import headrace
 
     before = threading.active_count()

@@ -23,7 +23,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def test_a_broker_that_goes_away_and_comes_back(broker: EmbeddedBroker) -> None:
+def test_error_cb_reports_a_lost_broker_once(broker: EmbeddedBroker) -> None:
     errors: list[KafkaError] = []
     with Consumer(bootstrap_servers=broker.bootstrap_servers, error_cb=errors.append) as consumer:
         consumer.assign([TopicPartition("t", 0)])
@@ -37,7 +37,7 @@ def test_a_broker_that_goes_away_and_comes_back(broker: EmbeddedBroker) -> None:
         eventually(lambda: consumer.poll(100), "it reads on", PATIENCE)
 
 
-def test_a_fenced_member_is_told_that_it_is_over(broker: EmbeddedBroker) -> None:
+def test_fenced_member_gets_a_fatal_error(broker: EmbeddedBroker) -> None:
     errors: list[KafkaError] = []
     settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers,
@@ -63,7 +63,7 @@ def test_a_fenced_member_is_told_that_it_is_over(broker: EmbeddedBroker) -> None
             assert isinstance(fatal[0], FencedInstanceIdError)
 
 
-def test_log_lines(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_cb_receives_log_lines(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
     lines: list[LogEvent] = []
     with caplog.at_level(logging.INFO, "headrace.client"):
         with Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g", log_cb=lines.append) as consumer:

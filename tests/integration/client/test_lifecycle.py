@@ -81,7 +81,7 @@ def run_program(text: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("make", KINDS, ids=IDS)
-def test_close_ends_the_thread_and_may_be_called_again(broker: EmbeddedBroker, make: Make) -> None:
+def test_close_stops_the_thread_and_is_idempotent(broker: EmbeddedBroker, make: Make) -> None:
     before = client_threads()
     client = make(broker.bootstrap_servers)
     use(client)
@@ -93,7 +93,7 @@ def test_close_ends_the_thread_and_may_be_called_again(broker: EmbeddedBroker, m
 
 
 @pytest.mark.parametrize("make", KINDS, ids=IDS)
-def test_a_client_that_is_dropped_ends_with_a_warning(broker: EmbeddedBroker, make: Make) -> None:
+def test_garbage_collected_client_is_closed_with_a_warning(broker: EmbeddedBroker, make: Make) -> None:
     before = client_threads()
     client: Client | None = make(broker.bootstrap_servers)
     assert client is not None
@@ -106,7 +106,7 @@ def test_a_client_that_is_dropped_ends_with_a_warning(broker: EmbeddedBroker, ma
     eventually(lambda: client_threads() <= before, "the thread to end")
 
 
-def test_clients_come_and_go_without_a_trace(broker: EmbeddedBroker) -> None:
+def test_closed_clients_leave_no_threads_or_files(broker: EmbeddedBroker) -> None:
     def files() -> int:
         """Sockets, pipes and pollers, and not the files of the broker's logs, which come and go in their own time."""
         found = 0
@@ -134,8 +134,8 @@ def test_clients_come_and_go_without_a_trace(broker: EmbeddedBroker) -> None:
     eventually(lambda: threads() <= running, "threads to end")
 
 
-class TestEndOfTheProgram:
-    def test_what_a_forgotten_producer_has_is_sent(self, broker: EmbeddedBroker, topic: str) -> None:
+class TestProgramExit:
+    def test_unclosed_producer_sends_its_records_at_exit(self, broker: EmbeddedBroker, topic: str) -> None:
         told = run_program(
             """
 import sys
@@ -150,7 +150,7 @@ for number in range(1000):
         assert read_values(broker, topic) == [b"%d" % number for number in range(1000)]
         assert "ResourceWarning: headrace.Producer was left open" in told
 
-    def test_what_cannot_be_sent_is_told(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_unclosed_producer_logs_unsent_records(self, broker: EmbeddedBroker, topic: str) -> None:
         text = """
 import sys
 from headrace import Producer
@@ -164,7 +164,7 @@ producer.send(sys.argv[2], b"value")
             told = run_program(text, broker.bootstrap_servers, topic)
         assert "1 batches unsent" in told
 
-    def test_a_forgotten_consumer_leaves_its_group(self, broker: EmbeddedBroker) -> None:
+    def test_unclosed_consumer_leaves_its_group(self, broker: EmbeddedBroker) -> None:
         group = f"group-{next(_numbers)}"
         run_program(
             """
@@ -182,7 +182,7 @@ while not consumer.assignment():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(broker: EmbeddedBroker, topic: str) -> None:
+def test_client_raises_in_forked_child_and_works_in_parent(broker: EmbeddedBroker, topic: str) -> None:
     told = run_program(
         """
 import os, sys
@@ -232,7 +232,7 @@ with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=se
 
 
 class TestAsyncio:
-    def test_a_client_is_for_the_loop_that_it_was_started_on(self, broker: EmbeddedBroker) -> None:
+    def test_client_raises_on_another_loop(self, broker: EmbeddedBroker) -> None:
         async def start() -> tuple[aio.Producer, aio.Consumer]:
             producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
             consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
@@ -252,7 +252,7 @@ class TestAsyncio:
             for client in clients:
                 first.run(client.close())
 
-    def test_a_close_that_is_cancelled_closes_at_once(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_cancelled_close_closes_at_once(self, broker: EmbeddedBroker, topic: str) -> None:
         async def main() -> None:
             producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
             await producer.start()
@@ -275,7 +275,7 @@ class TestAsyncio:
 
         asyncio.run(main())
 
-    def test_a_poll_ends_when_another_task_closes(self, broker: EmbeddedBroker) -> None:
+    def test_close_ends_poll_of_another_task(self, broker: EmbeddedBroker) -> None:
         async def main() -> None:
             consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
             await consumer.start()
@@ -289,7 +289,7 @@ class TestAsyncio:
         asyncio.run(main())
 
     @pytest.mark.parametrize("kind", [aio.Producer, aio.Consumer])
-    def test_who_forgets_to_close_is_warned(self, broker: EmbeddedBroker, kind: type[Any]) -> None:
+    def test_unclosed_client_warns(self, broker: EmbeddedBroker, kind: type[Any]) -> None:
         async def main() -> None:
             client = kind(bootstrap_servers=broker.bootstrap_servers)
             await client.start()

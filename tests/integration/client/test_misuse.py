@@ -67,14 +67,14 @@ def is_free(lock: Any) -> bool:
 TEN = [b"%d" % number for number in range(10)]
 
 
-class TestSettings:
+class TestConfig:
     @pytest.mark.parametrize("make", [Producer, Admin])
-    def test_an_address_as_the_only_argument(self, make: Any) -> None:
+    def test_address_as_only_argument_raises(self, make: Any) -> None:
         with pytest.raises(ConfigError, match=r"keyword arguments \(bootstrap_servers=\.\.\.\) or a mapping, not str"):
             make("localhost:9092")
 
     @pytest.mark.parametrize("topics", [["a", "b"], b"a", 5])
-    def test_topics_of_a_consumer_are_arguments(self, topics: Any) -> None:
+    def test_list_of_topics_raises(self, topics: Any) -> None:
         with pytest.raises(TypeError, match="topics must be str, each a separate argument"):
             Consumer(topics)
 
@@ -92,7 +92,7 @@ class TestSettings:
             (Admin, {"request_timeout_ms": 0}, "request.timeout.ms"),
         ],
     )
-    def test_what_is_wrong_is_named_and_no_thread_stays(self, make: Any, settings: Any, words: str) -> None:
+    def test_invalid_config_raises_and_leaves_no_thread(self, make: Any, settings: Any, words: str) -> None:
         before = set(threading.enumerate())
         with pytest.raises(ConfigError) as told:
             make(**settings)
@@ -110,7 +110,7 @@ class TestProducer:
             ("0", TypeError, "str"),
         ],
     )
-    def test_what_is_no_partition(
+    def test_invalid_partitions_raise(
         self, broker: EmbeddedBroker, topic: str, partition: Any, error: type[Exception], words: str
     ) -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -118,13 +118,13 @@ class TestProducer:
                 producer.send(topic, b"value", partition=partition)
             assert producer.send(topic, b"value", partition=0).get(timeout_ms=PATIENCE_MS).offset == 10
 
-    def test_a_time_to_close_in(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_negative_close_timeout_raises(self, broker: EmbeddedBroker, topic: str) -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             with pytest.raises(ValueError, match="timeout_ms=-1 is not valid"):
                 producer.close(timeout_ms=-1)
             assert producer.send(topic, b"value").get(timeout_ms=PATIENCE_MS).offset == 10
 
-    def test_serializers_are_closed_with_it(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_close_closes_serializers(self, broker: EmbeddedBroker, topic: str) -> None:
         class Closing:
             def serialize(self, topic: str, data: str) -> bytes:
                 return data.encode()
@@ -144,7 +144,7 @@ class TestProducer:
             assert reading.poll(PATIENCE_MS)
         assert closed == [made, made]
 
-    def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_shared_error_traceback_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
         futures = [producer.send(topic, b"value") for _ in range(20)]
         producer.close(timeout_ms=0)
@@ -153,7 +153,7 @@ class TestProducer:
                 future.get(timeout_ms=0)
         assert len(told.traceback) < 5
 
-    def test_a_record_whose_time_is_up_says_what_stood_in_the_way(self, topic: str, broker: EmbeddedBroker) -> None:
+    def test_expired_record_names_the_last_error(self, topic: str, broker: EmbeddedBroker) -> None:
         settings = {"linger_ms": 0, "request_timeout_ms": 400, "delivery_timeout_ms": 500}
         with Producer(bootstrap_servers=broker.bootstrap_servers, **settings) as producer:
             producer.partitions_for(topic)
@@ -173,7 +173,7 @@ class TestProducer:
 
 
 class TestTransactions:
-    def test_without_a_record_that_was_refused_nothing_is_committed(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_commit_fails_after_a_rejected_record(self, broker: EmbeddedBroker, topic: str) -> None:
         settings = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": topic}
         with Producer(**settings) as producer:
             producer.init_transactions()
@@ -189,7 +189,7 @@ class TestTransactions:
             producer.commit_transaction()
         assert read_values(broker, topic, committed=True) == [*TEN, b"without"]
 
-    def test_the_same_in_asyncio(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_commit_fails_after_a_rejected_record_in_asyncio(self, broker: EmbeddedBroker, topic: str) -> None:
         async def main() -> None:
             async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
                 await producer.init_transactions()
@@ -209,7 +209,7 @@ class TestTransactions:
             ({TopicPartition("t", 0): 1}, 5, TypeError, "consumer.group_metadata"),
         ],
     )
-    def test_what_are_no_offsets(
+    def test_invalid_offsets_raise(
         self, broker: EmbeddedBroker, topic: str, offsets: Any, group: Any, error: type[Exception], words: str
     ) -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
@@ -221,7 +221,7 @@ class TestTransactions:
 
 
 class TestConsumer:
-    def test_an_interceptor_that_fails_loses_no_records(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_failing_interceptor_loses_no_records(self, broker: EmbeddedBroker, topic: str) -> None:
         class Failing:
             def on_consume(self, records: Any) -> Any:
                 raise RuntimeError("on_consume")
@@ -238,9 +238,7 @@ class TestConsumer:
             reading.poll(0)
         assert commits == [{TopicPartition(topic, 0): OffsetAndMetadata(10, "", 0)}]
 
-    def test_an_interceptor_may_leave_records_out_of_polls_and_of_iteration(
-        self, broker: EmbeddedBroker, topic: str
-    ) -> None:
+    def test_interceptor_may_drop_records(self, broker: EmbeddedBroker, topic: str) -> None:
         class OnlyEven:
             def on_consume(self, records: Any) -> Any:
                 return {tp: [each for each in some if each.offset % 2 == 0] for tp, some in records.items()}
@@ -251,7 +249,9 @@ class TestConsumer:
             reading.seek_to_beginning()
             assert [record.value for records in reading.poll(PATIENCE_MS).values() for record in records] == TEN[::2]
 
-    def test_a_listener_that_fails_is_heard_of_and_reading_goes_on(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_failing_rebalance_listener_raises_and_consuming_continues(
+        self, broker: EmbeddedBroker, topic: str
+    ) -> None:
         class Failing:
             def on_partitions_assigned(self, tps: Any) -> None:
                 raise RuntimeError("assigned")
@@ -273,13 +273,13 @@ class TestConsumer:
         reading.close()
         assert {thread.name for thread in set(threading.enumerate()) - before}.isdisjoint({"headrace-consumer"})
 
-    def test_a_topic_that_there_is_not(self, broker: EmbeddedBroker) -> None:
+    def test_missing_topic_raises(self, broker: EmbeddedBroker) -> None:
         with consumer(broker) as reading:
             assert reading.partitions_for_topic("nowhere") is None
             with pytest.raises(InvalidTopicError):
                 reading.partitions_for_topic("no/where")
 
-    def test_partitions_in_a_list(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_list_of_partitions_raises(self, broker: EmbeddedBroker, topic: str) -> None:
         with consumer(broker) as reading:
             reading.assign([TopicPartition(topic, 0)])
             for call in (reading.pause, reading.resume, reading.seek_to_beginning):
@@ -299,7 +299,7 @@ class TestConsumer:
             ({"max_records": 0}, ValueError, "at least 1, not 0"),
         ],
     )
-    def test_what_a_poll_does_not_take(
+    def test_invalid_poll_arguments_raise(
         self, broker: EmbeddedBroker, topic: str, arguments: dict[str, Any], error: type[Exception], words: str
     ) -> None:
         async def main() -> None:
@@ -316,7 +316,7 @@ class TestConsumer:
                     call(**arguments)
             assert poll_ten(reading) == TEN
 
-    def test_partitions_that_it_does_not_have_are_wrong_values(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_unassigned_partitions_raise_value_error(self, broker: EmbeddedBroker, topic: str) -> None:
         other = TopicPartition(topic, 1)
         with consumer(broker) as reading:
             with pytest.raises(ValueError, match="No partitions are assigned"):
@@ -332,7 +332,7 @@ class TestConsumer:
             with pytest.raises(ValueError, match="the seek offset must be an int and must not be negative"):
                 reading.seek(TopicPartition(topic, 0), -1)
 
-    def test_what_is_no_subscription(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_invalid_subscriptions_raise(self, broker: EmbeddedBroker, topic: str) -> None:
         with consumer(broker) as reading:
             with pytest.raises(ValueError, match="needs topics or a pattern"):
                 reading.subscribe()
@@ -344,7 +344,7 @@ class TestConsumer:
                 reading.subscribe([topic], listener=[])  # type: ignore[arg-type]
             assert reading.subscription() is None
 
-    def test_ways_to_read_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_subscribe_and_assign_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
         part = TopicPartition(topic, 0)
         with consumer(broker) as reading:
             reading.assign([part])
@@ -358,7 +358,7 @@ class TestConsumer:
                 reading.poll(-1)
             assert poll_ten(reading) == TEN
 
-    def test_a_commit_that_the_broker_cannot_take_says_why(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_rejected_commit_names_the_reason(self, broker: EmbeddedBroker, topic: str) -> None:
         with consumer(broker, group_id=f"group-{next(_numbers)}") as reading:
             with pytest.raises(KafkaTimeoutError, match="the last error") as told:
                 reading.commit({TopicPartition(topic, 7): 1}, timeout_ms=300)
@@ -366,7 +366,7 @@ class TestConsumer:
             reading.commit({TopicPartition(topic, 0): 1})
             assert reading.committed(TopicPartition(topic, 0)) == 1
 
-    def test_one_thread_at_a_time(self, broker: EmbeddedBroker, topic: str) -> None:
+    def test_concurrent_use_raises(self, broker: EmbeddedBroker, topic: str) -> None:
         reading = consumer(broker)
         reading.assign([TopicPartition(topic, 0)])
         assert poll_ten(reading) == TEN

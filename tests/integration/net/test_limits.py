@@ -22,7 +22,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_claims_cost_no_memory() -> None:
+def test_claimed_frame_sizes_cost_no_memory() -> None:
     async def scenario() -> None:
         async with serving(Recorder(), Limits(backlog=300)) as server:
             before = resident_bytes()
@@ -40,7 +40,7 @@ def test_claims_cost_no_memory() -> None:
 
 
 @pytest.mark.parametrize("data", [struct.pack(">i", 2_000_000), struct.pack(">i", -1), b"GET / HTTP/1.1\r\n\r\n"])
-def test_frames_that_are_not(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_frames_close_the_connection(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     async def scenario() -> None:
@@ -107,7 +107,7 @@ def test_max_connections_per_ip() -> None:
     asyncio.run(scenario())
 
 
-def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
+def test_idle_connections_are_closed_unless_a_request_waits() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         handler = Recorder(echo)
@@ -134,7 +134,7 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
     asyncio.run(scenario())
 
 
-def test_a_peer_that_is_gone_leaves_nothing_waiting() -> None:
+def test_lost_peer_leaves_no_request_waiting() -> None:
     """A reply that is due does not keep the connection of a peer that has closed it."""
 
     async def scenario() -> None:
@@ -152,7 +152,7 @@ def test_a_peer_that_is_gone_leaves_nothing_waiting() -> None:
     asyncio.run(scenario())
 
 
-def test_the_clock_alone_closes_idle_connections() -> None:
+def test_idle_check_runs_periodically() -> None:
     async def scenario() -> None:
         async with serving(Recorder(echo), Limits(idle_ms=50)) as server:
             peer = await Peer.connect(server)
@@ -205,7 +205,7 @@ def test_out_of_file_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     assert caplog.text.count("Listener PLAINTEXT: cannot accept connections: Too many open files") == 1
 
 
-def test_limits_may_change_while_it_runs() -> None:
+def test_limits_can_change_at_run_time() -> None:
     async def scenario() -> None:
         async with serving(Recorder(echo), Limits(max_connections=0)) as server:
             refused = await Peer.connect(server)
@@ -220,7 +220,7 @@ def test_limits_may_change_while_it_runs() -> None:
     asyncio.run(scenario())
 
 
-def test_addresses_that_cannot_be_had() -> None:
+def test_unavailable_addresses_raise() -> None:
     async def start(*listeners: Listener) -> None:
         server = SocketServer(list(listeners), Recorder(), Limits(), SystemClock())
         try:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.net.doubles import FileSlice, Peer, Recorder, echo, frame, serving, until
 
 
-def test_replies_that_are_due_leave_before_the_end(tmp_path: Path) -> None:
+def test_drain_sends_outstanding_responses(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(os.urandom(20_000_000))
 
@@ -51,7 +51,7 @@ def test_replies_that_are_due_leave_before_the_end(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_a_drain_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_drain_times_out(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
@@ -69,7 +69,7 @@ def test_a_drain_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
     assert "1 connections still have unsent responses" in caplog.text
 
 
-def test_a_drain_does_not_wait_for_a_peer_that_is_gone() -> None:
+def test_drain_does_not_wait_for_lost_peers() -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
@@ -86,7 +86,7 @@ def test_a_drain_does_not_wait_for_a_peer_that_is_gone() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_without_anything() -> None:
+def test_close_without_connections() -> None:
     async def scenario() -> None:
         async with serving(Recorder()) as server:
             assert await server.drain(1)
@@ -95,7 +95,7 @@ def test_closing_without_anything() -> None:
     asyncio.run(scenario())
 
 
-def test_pausing_and_resuming() -> None:
+def test_pause_and_resume() -> None:
     async def scenario() -> None:
         handler = Recorder(echo)
         async with serving(handler) as server:
@@ -120,7 +120,7 @@ def test_pausing_and_resuming() -> None:
     asyncio.run(scenario())
 
 
-def test_a_handler_that_fails_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_failure_closes_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = lambda connection, payload: 1 / 0

@@ -64,7 +64,7 @@ def test_frames_of_all_sizes() -> None:
     asyncio.run(scenario())
 
 
-def test_pipelined_requests_of_many_connections() -> None:
+def test_pipelined_requests_on_many_connections() -> None:
     async def one(server: SocketServer, number: int) -> None:
         peer = await Peer.connect(server)
         payloads = [b"%d %d" % (number, request) * (request * number % 997 + 1) for request in range(100)]
@@ -105,7 +105,7 @@ def test_500_connections() -> None:
 
 
 @pytest.mark.parametrize("send_buffer", [-1, 65_536])
-def test_slices_of_files(data_file: int, send_buffer: int) -> None:
+def test_file_slices(data_file: int, send_buffer: int) -> None:
     async def scenario() -> None:
         async with serving(Files(data_file), Limits(send_buffer_bytes=send_buffer)) as server:
             peer = await Peer.connect(server)
@@ -117,7 +117,7 @@ def test_slices_of_files(data_file: int, send_buffer: int) -> None:
     asyncio.run(scenario())
 
 
-def test_a_slow_reader_gets_everything_in_order_and_others_do_not_wait(data_file: int) -> None:
+def test_slow_reader_gets_everything_and_does_not_delay_others(data_file: int) -> None:
     async def scenario() -> None:
         handler = Files(data_file)
         limits = Limits(send_buffer_bytes=65_536, max_queued_bytes=MB)
@@ -140,7 +140,7 @@ def test_a_slow_reader_gets_everything_in_order_and_others_do_not_wait(data_file
     asyncio.run(scenario())
 
 
-def test_a_late_slice_keeps_its_place(data_file: int) -> None:
+def test_late_slice_keeps_its_order(data_file: int) -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
@@ -159,7 +159,7 @@ def test_a_late_slice_keeps_its_place(data_file: int) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_that_is_shorter_than_promised(data_file: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_short_file_closes_the_connection(data_file: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving(Files(data_file)) as server:
             size = os.fstat(data_file).st_size
@@ -172,7 +172,7 @@ def test_a_file_that_is_shorter_than_promised(data_file: int, caplog: pytest.Log
     assert "sending a response failed midway" in caplog.text
 
 
-def test_a_peer_that_has_finished_sending_gets_its_replies(data_file: int) -> None:
+def test_half_closed_peer_receives_its_responses(data_file: int) -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
@@ -216,7 +216,7 @@ def test_resets_at_any_time(data_file: int, caplog: pytest.LogCaptureFixture) ->
     assert caplog.text == "", "nobody is to be told"
 
 
-def test_connections_leave_nothing_behind(data_file: int) -> None:
+def test_closed_connections_leave_no_objects(data_file: int) -> None:
     class Echo:
         def connection_made(self, connection: ServerConnection) -> None:
             connection.context = []
@@ -255,7 +255,7 @@ def test_connections_leave_nothing_behind(data_file: int) -> None:
         gc.enable()
 
 
-def test_a_dropped_connection() -> None:
+def test_dropped_connection() -> None:
     async def scenario() -> None:
         handler = Recorder()
         handler.on_frame = lambda connection, payload: connection.close("a test")
@@ -333,7 +333,7 @@ class Pieces(asyncio.BufferedProtocol):
 
 
 @pytest.mark.skipif(not transport._CAN_WAIT, reason="this system does not make room for what is waited for")
-def test_much_is_waited_for_and_the_end_is_heard_of_at_once() -> None:
+def test_wake_at_waits_for_many_bytes_and_notices_the_end() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as listening:

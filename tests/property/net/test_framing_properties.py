@@ -28,7 +28,7 @@ def payload(size: int, seed: int) -> bytes:
     st.lists(st.lists(st.tuples(SIZES, CUTS), max_size=4), min_size=1, max_size=3),
     st.randoms(use_true_random=False),
 )
-def test_every_frame_comes_out_once_whole_and_in_order(
+def test_every_frame_is_returned_once_complete_and_in_order(
     connections: list[list[tuple[int, int]]], random: Random
 ) -> None:
     memory = ReceiveMemory(10_000_000, keep_bytes=3_000_000)
@@ -54,7 +54,7 @@ def test_every_frame_comes_out_once_whole_and_in_order(
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_any_bytes_are_frames_or_refused(chunks: list[bytes]) -> None:
+def test_any_bytes_are_frames_or_rejected(chunks: list[bytes]) -> None:
     reader = FrameReader(ReceiveMemory(1000))
     stream = b"".join(chunks)
     expected, position, invalid = [], 0, False
@@ -76,7 +76,7 @@ def test_any_bytes_are_frames_or_refused(chunks: list[bytes]) -> None:
 
 
 @given(st.data())
-def test_replies_in_order_whatever_happens_when(data: st.DataObject) -> None:
+def test_responses_are_in_order_under_any_interleaving(data: st.DataObject) -> None:
     """Requests come, replies become ready in any order, and the peer reads or not."""
     limits = Limits(
         max_in_flight=data.draw(st.integers(1, 6)),

@@ -21,7 +21,7 @@ SIZES = st.one_of(st.integers(4, 50), st.integers(15_000, 20_000), st.integers(6
 
 @given(sizes=st.lists(SIZES, max_size=6), chunks=st.lists(st.integers(1, 100_000), min_size=1, max_size=20))
 @settings(max_examples=100, deadline=None)
-def test_what_goes_in_comes_out(sizes: list[int], chunks: list[int]) -> None:
+def test_responses_round_trip(sizes: list[int], chunks: list[int]) -> None:
     payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream = memoryview(b"".join(struct.pack(">i", len(each)) + each for each in payloads))
     reader = ResponseReader(1_000_000, ResponseMemory())
@@ -48,7 +48,7 @@ assert isinstance(GOOD, bytes)
     chunk=st.integers(1, 100),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_comes_everybody_who_waits_is_told(changes: list[tuple[int, int]], extra: bytes, chunk: int) -> None:
+def test_every_request_completes_whatever_arrives(changes: list[tuple[int, int]], extra: bytes, chunk: int) -> None:
     data = bytearray(GOOD + extra)
     for place, value in changes:
         data[place] = value

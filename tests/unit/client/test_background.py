@@ -18,13 +18,13 @@ async def name_of_thread() -> str:
     return threading.current_thread().name
 
 
-def test_coroutines_run_on_the_thread(thread: LoopThread) -> None:
+def test_run_executes_coroutine_on_the_thread(thread: LoopThread) -> None:
     assert thread.run(name_of_thread()) == "test-loop"
     assert thread.is_alive
     assert not thread.is_current
 
 
-def test_what_they_raise_is_raised_here(thread: LoopThread) -> None:
+def test_run_raises_the_coroutines_error(thread: LoopThread) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -32,13 +32,13 @@ def test_what_they_raise_is_raised_here(thread: LoopThread) -> None:
         thread.run(fail())
 
 
-def test_calls_are_made_soon(thread: LoopThread) -> None:
+def test_call_schedules_a_function(thread: LoopThread) -> None:
     seen = threading.Event()
     thread.call(seen.set)
     assert seen.wait(30)
 
 
-def test_after_the_end(thread: LoopThread) -> None:
+def test_calls_after_stop_raise(thread: LoopThread) -> None:
     thread.stop()
     thread.stop()
     assert not thread.is_alive
@@ -47,7 +47,7 @@ def test_after_the_end(thread: LoopThread) -> None:
     thread.call(lambda: None)
 
 
-def test_what_still_runs_is_called_off(thread: LoopThread) -> None:
+def test_stop_cancels_running_tasks(thread: LoopThread) -> None:
     begun = threading.Event()
     outcome: list[BaseException] = []
 
@@ -69,7 +69,7 @@ def test_what_still_runs_is_called_off(thread: LoopThread) -> None:
     assert isinstance(outcome[0], IllegalStateError)
 
 
-def test_a_blocking_call_on_the_loop_itself_is_refused(thread: LoopThread) -> None:
+def test_run_on_the_loops_own_thread_raises(thread: LoopThread) -> None:
     async def misuse() -> None:
         thread.run(name_of_thread())
 

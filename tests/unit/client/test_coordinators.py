@@ -60,7 +60,7 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 @pytest.mark.parametrize("newest", [0, 1, 3, 4, 6])
-def test_found_once_and_remembered(newest: int) -> None:
+def test_coordinator_is_cached(newest: int) -> None:
     async def main() -> None:
         setup = Setup(newest)
         found = await asyncio.gather(*[setup.finder.find(GROUP, "g", 1000) for _ in range(5)])
@@ -76,7 +76,7 @@ def test_found_once_and_remembered(newest: int) -> None:
 
 
 @virtual
-async def test_groups_and_transactions_are_told_apart() -> None:
+async def test_group_and_transaction_coordinators_are_separate() -> None:
     setup = Setup()
     await setup.finder.find(GROUP, "same", 1000)
     await setup.finder.find(TRANSACTION, "same", 1000)
@@ -85,7 +85,7 @@ async def test_groups_and_transactions_are_told_apart() -> None:
 
 
 @virtual
-async def test_one_that_has_moved_is_looked_for_again() -> None:
+async def test_forgotten_coordinator_is_looked_up_again() -> None:
     setup = Setup()
     await setup.finder.find(GROUP, "g", 1000)
     setup.finder.forget(GROUP, "g", 99)
@@ -97,7 +97,7 @@ async def test_one_that_has_moved_is_looked_for_again() -> None:
 
 
 @virtual
-async def test_one_that_metadata_does_not_name_any_more_is_looked_for_again() -> None:
+async def test_coordinator_missing_from_metadata_is_looked_up_again() -> None:
     setup = Setup()
     await setup.finder.find(GROUP, "g", 1000)
     setup.pool.set_nodes([Node(1, *setup.broker.address)])
@@ -107,7 +107,7 @@ async def test_one_that_metadata_does_not_name_any_more_is_looked_for_again() ->
 
 
 @virtual
-async def test_it_is_waited_for() -> None:
+async def test_find_retries_until_coordinator_is_available() -> None:
     setup = Setup()
     setup.error_code = CoordinatorNotAvailableError.code
     finding = asyncio.create_task(setup.finder.find(GROUP, "g", 60_000))
@@ -119,7 +119,7 @@ async def test_it_is_waited_for() -> None:
 
 
 @virtual
-async def test_until_the_deadline() -> None:
+async def test_find_times_out() -> None:
     setup = Setup()
     setup.error_code = CoordinatorNotAvailableError.code
     with pytest.raises(KafkaTimeoutError, match="no coordinator for 'g' in 3000 ms; the last error: because"):
@@ -128,7 +128,7 @@ async def test_until_the_deadline() -> None:
 
 
 @virtual
-async def test_who_may_not_ask_is_told() -> None:
+async def test_authorization_error_is_raised_at_once() -> None:
     setup = Setup()
     setup.error_code = GroupAuthorizationFailedError.code
     with pytest.raises(GroupAuthorizationFailedError, match="because"):

@@ -33,7 +33,7 @@ def make(table: ClientTable = ADMIN_KEYS, cluster: FakeCluster | None = None, **
 
 
 @virtual
-async def test_it_starts_where_it_is_told_to() -> None:
+async def test_start_connects_to_bootstrap_server() -> None:
     cluster = FakeCluster()
     core = make(cluster=cluster, client_id="tester")
     await core.start()
@@ -45,7 +45,7 @@ async def test_it_starts_where_it_is_told_to() -> None:
 
 
 @virtual
-async def test_nobody_there() -> None:
+async def test_unreachable_bootstrap_servers_raise() -> None:
     cluster = FakeCluster()
     cluster.brokers[0].accepts = False
     core = make(cluster=cluster)
@@ -57,7 +57,7 @@ async def test_nobody_there() -> None:
 
 
 @virtual
-async def test_settings_reach_the_connections() -> None:
+async def test_config_reaches_the_connections() -> None:
     core = make(
         PRODUCER_KEYS,
         **{
@@ -75,13 +75,13 @@ async def test_settings_reach_the_connections() -> None:
 
 
 @virtual
-async def test_a_fetch_as_large_as_allowed_fits_a_reply() -> None:
+async def test_largest_fetch_fits_the_response_limit() -> None:
     core = make(CONSUMER_KEYS, **{"fetch.max.bytes": 500_000_000})
     assert core.pool.settings.max_response_bytes > 500_000_000
     await core.close()
 
 
-def test_addresses_that_cannot_be() -> None:
+def test_invalid_bootstrap_address_is_rejected() -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="'host:port' is not an address"):
             ClientCore(ADMIN_KEYS.load(bootstrap_servers="host:port"))
@@ -104,7 +104,7 @@ class Flaky:
 
 
 @virtual
-async def test_what_may_pass_is_tried_again() -> None:
+async def test_retriable_errors_are_retried() -> None:
     core = make()
     flaky = Flaky(KafkaConnectionError("lost"), NotLeaderForPartitionError("moved"))
     assert await core.retry(flaky, 10_000, "a call") == "done"
@@ -113,7 +113,7 @@ async def test_what_may_pass_is_tried_again() -> None:
 
 
 @virtual
-async def test_what_does_not_pass_is_raised_at_once() -> None:
+async def test_other_errors_are_raised_at_once() -> None:
     core = make()
     flaky = Flaky(TopicAlreadyExistsError("it is there"))
     with pytest.raises(TopicAlreadyExistsError):
@@ -123,7 +123,7 @@ async def test_what_does_not_pass_is_raised_at_once() -> None:
 
 
 @virtual
-async def test_until_time_is_up() -> None:
+async def test_retry_times_out_with_the_last_error() -> None:
     core = make()
     loop = asyncio.get_running_loop()
     since = loop.time()
@@ -137,7 +137,7 @@ async def test_until_time_is_up() -> None:
 
 
 @virtual
-async def test_a_call_that_hangs_is_up_in_time_too() -> None:
+async def test_hanging_call_times_out() -> None:
     core = make()
 
     async def hang() -> None:

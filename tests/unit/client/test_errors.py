@@ -19,7 +19,7 @@ from headrace.common.errors import (
 from headrace.common.types import TopicPartition
 
 
-def test_one_place_to_import_from() -> None:
+def test_headrace_errors_exports_all_errors() -> None:
     for cls in ERRORS_BY_CODE.values():
         assert getattr(errors, cls.__name__) is cls
     for name in ("KafkaTimeoutError", "NoBrokersAvailable", "CommitFailedError", "IllegalStateError", "ConfigError"):
@@ -27,7 +27,7 @@ def test_one_place_to_import_from() -> None:
     assert all(issubclass(getattr(errors, name), Exception) for name in errors.__all__)
 
 
-def test_everything_that_clients_raise_is_a_kafka_error() -> None:
+def test_client_errors_are_kafka_errors() -> None:
     from headrace.client import errors as own
 
     raised = [value for value in vars(own).values() if isinstance(value, type) and issubclass(value, Exception)]
@@ -36,7 +36,7 @@ def test_everything_that_clients_raise_is_a_kafka_error() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(errors.__all__))
-def test_what_is_retriable_has_a_base_of_its_own(name: str) -> None:
+def test_retriable_errors_share_a_base_class(name: str) -> None:
     cls = getattr(errors, name)
     if issubclass(cls, KafkaError):
         assert issubclass(cls, errors.RetriableError) == cls.retriable
@@ -46,13 +46,13 @@ def test_what_is_retriable_has_a_base_of_its_own(name: str) -> None:
             assert (cls.errno, cls.message) == (cls.code, cls.name)
 
 
-def test_a_lost_connection_is_no_answer_of_a_broker() -> None:
+def test_connection_error_is_not_a_broker_response() -> None:
     assert not issubclass(errors.KafkaConnectionError, errors.BrokerResponseError)
     assert errors.KafkaConnectionError.code == errors.NetworkExceptionError.code == 13
     assert ERRORS_BY_CODE[13] is errors.NetworkExceptionError
 
 
-def test_the_error_of_a_code() -> None:
+def test_error_for_returns_the_class_of_a_code() -> None:
     assert error_for(0) is None
     error = error_for(36, "it is there")
     assert isinstance(error, TopicAlreadyExistsError)
@@ -65,7 +65,7 @@ def test_the_error_of_a_code() -> None:
         check(36)
 
 
-def test_what_says_that_the_view_is_old() -> None:
+def test_errors_that_indicate_stale_metadata() -> None:
     assert is_stale_metadata(NotLeaderForPartitionError())
     assert is_stale_metadata(NotLeaderForPartitionError)
     assert is_stale_metadata(6)
@@ -74,7 +74,7 @@ def test_what_says_that_the_view_is_old() -> None:
     assert not is_stale_metadata(0)
 
 
-def test_what_to_do_about_an_error_is_set_on_it() -> None:
+def test_error_flags_can_be_set() -> None:
     error = ProducerFencedError("another one has come")
     assert (error.fatal, error.abortable) == (False, False)
     error.fatal = True
@@ -82,7 +82,7 @@ def test_what_to_do_about_an_error_is_set_on_it() -> None:
     assert not ProducerFencedError("x").fatal
 
 
-def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
+def test_import_does_not_load_arrow() -> None:
     code = "import sys, headrace; headrace.TopicPartition; print(sorted(set(sys.modules) & {'pyarrow', 'asyncio'}))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
@@ -102,7 +102,7 @@ def test_a_client_imports_only_what_it_needs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-def test_they_reach_other_processes(name: str) -> None:
+def test_errors_can_be_pickled(name: str) -> None:
     cls = getattr(errors, name)
     parts: tuple[object, ...] = ("what happened",)
     if issubclass(cls, _Located):

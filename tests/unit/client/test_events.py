@@ -20,7 +20,7 @@ def make(**settings: Any) -> ClientEvents:
     return ClientEvents(CONSUMER_KEYS.load(settings))
 
 
-def test_without_callbacks_nothing_happens() -> None:
+def test_events_without_callbacks_are_ignored() -> None:
     events = make()
     events.error(KafkaError("x"))
     events.throttled(NODE, 1, 100)
@@ -31,13 +31,13 @@ def test_without_callbacks_nothing_happens() -> None:
     assert events.throttled_total_ms == 100
 
 
-def test_throttling() -> None:
+def test_throttle_cb_receives_throttle_event() -> None:
     told: list[ThrottleEvent] = []
     make(throttle_cb=told.append).throttled(NODE, 1, 1500)
     assert told == [ThrottleEvent("host:9092/3", 3, 1.5)]
 
 
-def test_a_broker_that_is_down_is_told_once() -> None:
+def test_unreachable_broker_is_reported_once() -> None:
     told: list[KafkaError] = []
     events = make(error_cb=told.append)
     first, second, third = (NetworkExceptionError(str(number)) for number in range(3))
@@ -51,7 +51,7 @@ def test_a_broker_that_is_down_is_told_once() -> None:
     assert not any(error.fatal for error in told)
 
 
-def test_the_fatal_error_is_marked() -> None:
+def test_fatal_error_is_marked() -> None:
     told: list[KafkaError] = []
     events = make(error_cb=told.append)
     events.error(FencedInstanceIdError("fenced"), fatal=True)
@@ -60,12 +60,12 @@ def test_the_fatal_error_is_marked() -> None:
     assert events.fatal is told[0]
 
 
-def test_a_callback_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     make(error_cb=lambda error: 1 / 0).error(KafkaError("x"))
     assert "callback" in caplog.text
 
 
-def test_log_lines_of_the_own_thread() -> None:
+def test_log_cb_receives_lines_of_its_own_thread() -> None:
     told: list[LogEvent] = []
     events = make(log_cb=told.append)
     events.start()
@@ -82,7 +82,7 @@ def test_log_lines_of_the_own_thread() -> None:
     assert told == [LogEvent(logging.WARNING, "client.group.consumer_coordinator", "one 1")]
 
 
-def test_tokens() -> None:
+def test_oauth_cb_returns_token() -> None:
     async def later(config: ClientConfig) -> Token:
         return Token("late", 2.0)
 

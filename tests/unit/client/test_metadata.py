@@ -64,7 +64,7 @@ def now() -> float:
 
 
 @virtual
-async def test_a_topic_is_asked_for_by_name_and_then_known() -> None:
+async def test_topic_is_requested_by_name_and_cached() -> None:
     setup = Setup()
     setup.cluster.set_topic("a", 3)
     info = await setup.metadata.topic("a", 1000)
@@ -78,7 +78,7 @@ async def test_a_topic_is_asked_for_by_name_and_then_known() -> None:
 
 
 @virtual
-async def test_all_topics() -> None:
+async def test_update_all_requests_all_topics() -> None:
     setup = Setup()
     setup.cluster.set_topic("a")
     setup.cluster.set_topic("b", is_internal=True)
@@ -91,7 +91,7 @@ async def test_all_topics() -> None:
 
 
 @virtual
-async def test_brokers_only() -> None:
+async def test_update_brokers_requests_no_topics() -> None:
     setup = Setup(2)
     setup.cluster.set_topic("a")
     view = await setup.metadata.update_brokers()
@@ -102,7 +102,7 @@ async def test_brokers_only() -> None:
 
 
 @virtual
-async def test_what_is_wanted_at_once_goes_into_one_request() -> None:
+async def test_simultaneous_requests_are_combined() -> None:
     setup = Setup()
     for name in "abc":
         setup.cluster.set_topic(name)
@@ -113,7 +113,7 @@ async def test_what_is_wanted_at_once_goes_into_one_request() -> None:
 
 
 @virtual
-async def test_an_update_of_what_is_wanted_asks_for_that_or_for_brokers_only() -> None:
+async def test_update_requests_topics_in_use_or_brokers_only() -> None:
     setup = Setup()
     setup.cluster.set_topic("a")
     await setup.metadata.update()
@@ -128,7 +128,7 @@ async def test_an_update_of_what_is_wanted_asks_for_that_or_for_brokers_only() -
 
 
 @virtual
-async def test_request_update_without_topics_asks_for_brokers_only() -> None:
+async def test_request_update_without_topics_requests_brokers_only() -> None:
     setup = Setup()
     setup.metadata.request_update()
     await setup.metadata.wait_for_change(1000)
@@ -140,7 +140,7 @@ async def test_request_update_without_topics_asks_for_brokers_only() -> None:
 
 
 @virtual
-async def test_a_topic_that_is_being_asked_for_is_not_asked_for_twice() -> None:
+async def test_topic_in_flight_is_not_requested_twice() -> None:
     setup = Setup()
     setup.cluster.brokers[0].latency = 1.0
     setup.cluster.set_topic("a")
@@ -155,7 +155,7 @@ async def test_a_topic_that_is_being_asked_for_is_not_asked_for_twice() -> None:
 
 
 @virtual
-async def test_something_that_happened_meanwhile_is_asked_for_again() -> None:
+async def test_topic_is_requested_again_if_stale_while_in_flight() -> None:
     setup = Setup()
     setup.cluster.set_topic("a")
     await setup.metadata.topic("a", 1000)
@@ -172,7 +172,7 @@ async def test_something_that_happened_meanwhile_is_asked_for_again() -> None:
 
 
 @virtual
-async def test_tracked_topics_are_asked_for_again_when_they_are_old() -> None:
+async def test_tracked_topics_are_refreshed_when_expired() -> None:
     setup = Setup(max_age_ms=10_000)
     setup.cluster.set_topic("a")
     setup.metadata.track(["a"])
@@ -187,7 +187,7 @@ async def test_tracked_topics_are_asked_for_again_when_they_are_old() -> None:
 
 
 @virtual
-async def test_an_old_answer_does_not_count() -> None:
+async def test_expired_metadata_is_requested_again() -> None:
     setup = Setup(max_age_ms=10_000, max_idle_ms=100_000)
     setup.cluster.set_topic("a")
     await setup.metadata.topic("a", 1000)
@@ -199,7 +199,7 @@ async def test_an_old_answer_does_not_count() -> None:
 
 
 @virtual
-async def test_brokers_are_asked_for_when_nothing_else_is() -> None:
+async def test_brokers_are_refreshed_without_topics_in_use() -> None:
     setup = Setup(max_age_ms=10_000)
     await setup.metadata.update_brokers()
     setup.metadata.request_update()
@@ -213,7 +213,7 @@ async def test_brokers_are_asked_for_when_nothing_else_is() -> None:
 
 
 @virtual
-async def test_a_topic_that_nobody_uses_is_forgotten() -> None:
+async def test_unused_topic_is_forgotten() -> None:
     setup = Setup(max_age_ms=10_000, max_idle_ms=30_000)
     setup.cluster.set_topic("a")
     setup.cluster.set_topic("b")
@@ -229,7 +229,7 @@ async def test_a_topic_that_nobody_uses_is_forgotten() -> None:
 
 
 @virtual
-async def test_a_topic_that_is_deleted_is_gone_from_a_full_reply_and_unknown_to_who_wants_it() -> None:
+async def test_deleted_topic_becomes_unknown_after_full_response() -> None:
     setup = Setup()
     setup.cluster.set_topic("a")
     setup.cluster.set_topic("b")
@@ -266,7 +266,7 @@ async def test_excluded_topics_do_not_exist() -> None:
 
 
 @virtual
-async def test_a_missing_leader_is_asked_for_again_with_growing_waits() -> None:
+async def test_missing_leader_is_requested_with_backoff() -> None:
     setup = Setup(fast_interval_ms=100, retry_backoff_max_ms=1000)
     setup.cluster.set_topic("a", [partition(0), partition(1, leader=-1, error=LeaderNotAvailableError.code)])
     setup.cluster.set_topic("b")
@@ -287,7 +287,7 @@ async def test_a_missing_leader_is_asked_for_again_with_growing_waits() -> None:
 
 
 @virtual
-async def test_a_leader_that_is_no_known_broker_is_missing_too() -> None:
+async def test_unknown_broker_as_leader_counts_as_missing() -> None:
     setup = Setup(2)
     setup.cluster.members = setup.cluster.brokers[:1]
     setup.cluster.set_topic("a", [partition(0, leader=2)])
@@ -300,7 +300,7 @@ async def test_a_leader_that_is_no_known_broker_is_missing_too() -> None:
 
 
 @virtual
-async def test_a_topic_whose_leaders_are_missing_is_known_all_the_same() -> None:
+async def test_topic_without_leaders_is_known() -> None:
     setup = Setup()
     setup.cluster.set_topic("a", [partition(0, leader=-1), partition(1)])
     assert len((await setup.metadata.topic("a", 1000)).partitions) == 2
@@ -311,7 +311,7 @@ async def test_a_topic_whose_leaders_are_missing_is_known_all_the_same() -> None
 
 
 @virtual
-async def test_a_topic_that_comes_late_is_waited_for() -> None:
+async def test_waits_for_new_topic() -> None:
     setup = Setup()
     asking = asyncio.create_task(setup.metadata.topic("a", 20_000))
     await asyncio.sleep(5)
@@ -322,7 +322,7 @@ async def test_a_topic_that_comes_late_is_waited_for() -> None:
 
 
 @virtual
-async def test_a_topic_that_does_not_come_is_an_error_after_the_time_it_may_take_to_spread() -> None:
+async def test_unknown_topic_raises_after_propagation_time() -> None:
     setup = Setup(propagation_max_ms=3000)
     since = now()
     with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'a' does not exist"):
@@ -332,7 +332,7 @@ async def test_a_topic_that_does_not_come_is_an_error_after_the_time_it_may_take
 
 
 @virtual
-async def test_or_at_the_callers_deadline() -> None:
+async def test_unknown_topic_raises_at_callers_deadline() -> None:
     setup = Setup()
     since = now()
     with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'a' does not exist"):
@@ -342,7 +342,7 @@ async def test_or_at_the_callers_deadline() -> None:
 
 
 @virtual
-async def test_a_tracked_topic_that_is_not_known_for_long_is_asked_for_now_and_then() -> None:
+async def test_unknown_tracked_topic_is_requested_occasionally() -> None:
     setup = Setup(propagation_max_ms=3000)
     setup.metadata.track(["a"])
     await asyncio.sleep(10)
@@ -353,7 +353,7 @@ async def test_a_tracked_topic_that_is_not_known_for_long_is_asked_for_now_and_t
 
 
 @virtual
-async def test_topics_that_may_not_be_seen_and_names_that_cannot_be() -> None:
+async def test_unauthorized_topic_and_invalid_name_raise() -> None:
     setup = Setup()
     setup.cluster.topics["a"] = MetadataResponseTopic(name="a", error_code=TopicAuthorizationFailedError.code)
     with pytest.raises(TopicAuthorizationFailedError, match="Topic 'a'"):
@@ -366,7 +366,7 @@ async def test_topics_that_may_not_be_seen_and_names_that_cannot_be() -> None:
 
 
 @virtual
-async def test_topics_are_created_only_if_that_is_allowed() -> None:
+async def test_topics_are_auto_created_only_if_allowed() -> None:
     for allowed in (False, True):
         setup = Setup(allow_auto_create=allowed)
         setup.cluster.set_topic("a")
@@ -379,7 +379,7 @@ async def test_topics_are_created_only_if_that_is_allowed() -> None:
 
 
 @virtual
-async def test_a_topic_that_is_deleted_is_not_created_again_by_keeping_it_current() -> None:
+async def test_refresh_does_not_recreate_deleted_topic() -> None:
     setup = Setup(allow_auto_create=True, max_age_ms=10_000)
     setup.cluster.set_topic("a")
     setup.metadata.track(["a", "b"])
@@ -402,7 +402,7 @@ async def test_a_topic_that_is_deleted_is_not_created_again_by_keeping_it_curren
 
 
 @pytest.mark.parametrize("newest", range(1, 14))
-def test_brokers_of_all_versions(newest: int) -> None:
+def test_supports_all_metadata_versions(newest: int) -> None:
     async def main() -> None:
         setup = Setup(2)
         setup.cluster.set_topic("a", [partition(0, leader=2, epoch=3)], topic_id=Uuid(int=5))
@@ -421,7 +421,7 @@ def test_brokers_of_all_versions(newest: int) -> None:
 
 
 @virtual
-async def test_a_broker_that_is_too_old() -> None:
+async def test_unsupported_broker_version_raises() -> None:
     setup = Setup()
     setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 0)
     with pytest.raises(UnsupportedVersionError, match="Metadata in versions 0 to 0, and one of 1 to 13 is needed"):
@@ -430,7 +430,7 @@ async def test_a_broker_that_is_too_old() -> None:
 
 
 @virtual
-async def test_what_waiting_does_not_help_is_told_at_once() -> None:
+async def test_permanent_errors_fail_waiters_at_once() -> None:
     setup = Setup()
     setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 0)
     since = now()
@@ -444,7 +444,7 @@ async def test_what_waiting_does_not_help_is_told_at_once() -> None:
 
 
 @virtual
-async def test_topics_by_their_ids() -> None:
+async def test_topic_by_id() -> None:
     setup = Setup()
     first, second, third = (Uuid(int=number) for number in (1, 2, 3))
     setup.cluster.set_topic("a", topic_id=first)
@@ -461,7 +461,7 @@ async def test_topics_by_their_ids() -> None:
 
 
 @virtual
-async def test_a_broker_that_knows_no_topic_ids() -> None:
+async def test_topic_by_id_needs_broker_support() -> None:
     setup = Setup()
     setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 9)
     setup.cluster.set_topic("a", topic_id=Uuid(int=1))
@@ -472,7 +472,7 @@ async def test_a_broker_that_knows_no_topic_ids() -> None:
 
 
 @virtual
-async def test_a_topic_that_was_made_anew_begins_with_its_own_epochs() -> None:
+async def test_recreated_topic_starts_with_its_own_epochs() -> None:
     setup = Setup()
     setup.cluster.set_topic("a", [partition(0, epoch=7)], topic_id=Uuid(int=1))
     await setup.metadata.topic("a", 1000)
@@ -487,7 +487,7 @@ async def test_a_topic_that_was_made_anew_begins_with_its_own_epochs() -> None:
 
 
 @virtual
-async def test_a_broker_that_is_behind_does_not_bring_back_an_old_leader() -> None:
+async def test_lagging_broker_does_not_restore_old_leader() -> None:
     setup = Setup(2)
     tp = TopicPartition("a", 0)
     setup.cluster.set_topic("a", [partition(0, leader=2, epoch=5)])
@@ -502,7 +502,7 @@ async def test_a_broker_that_is_behind_does_not_bring_back_an_old_leader() -> No
 
 
 @virtual
-async def test_a_leader_that_another_reply_named() -> None:
+async def test_leader_from_another_response_is_applied() -> None:
     setup = Setup()
     tp = TopicPartition("a", 0)
     setup.cluster.set_topic("a", [partition(0, leader=1, epoch=4)])
@@ -520,7 +520,7 @@ async def test_a_leader_that_another_reply_named() -> None:
 
 
 @virtual
-async def test_repeated_requests_for_updates_are_spread() -> None:
+async def test_repeated_update_requests_back_off() -> None:
     setup = Setup(fast_interval_ms=100)
     setup.cluster.set_topic("a")
     await setup.metadata.topic("a", 1000)
@@ -541,7 +541,7 @@ async def test_repeated_requests_for_updates_are_spread() -> None:
 
 
 @virtual
-async def test_waiting_for_a_change() -> None:
+async def test_wait_for_change() -> None:
     setup = Setup()
     waiting = asyncio.create_task(setup.metadata.wait_for_change(10_000))
     await asyncio.sleep(1)
@@ -554,7 +554,7 @@ async def test_waiting_for_a_change() -> None:
 
 
 @virtual
-async def test_waiting_for_a_condition_until_a_deadline() -> None:
+async def test_wait_for_condition_times_out() -> None:
     setup = Setup()
     await setup.metadata.update_brokers()
     since = now()
@@ -566,7 +566,7 @@ async def test_waiting_for_a_condition_until_a_deadline() -> None:
 
 
 @virtual
-async def test_a_condition_that_fails_is_its_owners_problem() -> None:
+async def test_failing_condition_fails_only_its_waiter() -> None:
     setup = Setup()
 
     def broken(view: ClusterView) -> bool:
@@ -584,7 +584,7 @@ async def test_a_condition_that_fails_is_its_owners_problem() -> None:
 
 
 @virtual
-async def test_listeners_are_told_and_can_be_taken_off() -> None:
+async def test_listeners_are_notified_until_removed() -> None:
     setup = Setup()
     seen: list[int] = []
 
@@ -604,7 +604,7 @@ async def test_listeners_are_told_and_can_be_taken_off() -> None:
 
 
 @virtual
-async def test_no_broker_in_reach() -> None:
+async def test_unreachable_brokers_time_out_with_the_last_error() -> None:
     setup = Setup()
     setup.cluster.brokers[0].accepts = False
     with pytest.raises(
@@ -619,7 +619,7 @@ async def test_no_broker_in_reach() -> None:
 
 
 @virtual
-async def test_updates_are_tried_again_until_their_deadline() -> None:
+async def test_update_retries_until_its_deadline() -> None:
     setup = Setup()
     setup.cluster.brokers[0].accepts = False
     asking = asyncio.create_task(setup.metadata.update_all(30_000))
@@ -632,7 +632,7 @@ async def test_updates_are_tried_again_until_their_deadline() -> None:
 
 
 @virtual
-async def test_a_stuck_broker_does_not_hold_up_those_who_ask() -> None:
+async def test_stuck_broker_does_not_block_requests() -> None:
     setup = Setup(3)
     setup.cluster.set_topic("a")
     await setup.metadata.update_brokers()
@@ -654,7 +654,7 @@ async def test_a_stuck_broker_does_not_hold_up_those_who_ask() -> None:
 
 
 @virtual
-async def test_a_broker_that_knows_no_brokers_is_asked_again() -> None:
+async def test_response_without_brokers_is_retried() -> None:
     setup = Setup()
     members, setup.cluster.members = setup.cluster.members, []
     asking = asyncio.create_task(setup.metadata.update_brokers(10_000))
@@ -665,7 +665,7 @@ async def test_a_broker_that_knows_no_brokers_is_asked_again() -> None:
 
 
 @virtual
-async def test_a_broker_may_send_us_back_to_the_bootstrap_servers() -> None:
+async def test_broker_may_request_rebootstrap() -> None:
     setup = Setup(2)
     await setup.metadata.update_brokers()
     replies = [MetadataResponse(error_code=129)]
@@ -678,7 +678,7 @@ async def test_a_broker_may_send_us_back_to_the_bootstrap_servers() -> None:
 
 
 @virtual
-async def test_after_long_without_metadata_the_client_begins_again() -> None:
+async def test_client_rebootstraps_after_long_time_without_metadata() -> None:
     setup = Setup(2, rebootstrap_trigger_ms=10_000)
     await setup.metadata.update_brokers()
     setup.metadata.track(["a"])
@@ -692,7 +692,7 @@ async def test_after_long_without_metadata_the_client_begins_again() -> None:
 
 
 @virtual
-async def test_closing_tells_those_who_wait() -> None:
+async def test_close_fails_waiters() -> None:
     setup = Setup()
     setup.cluster.brokers[0].on(ApiKey.METADATA, lambda _: None)
     waiting = [

@@ -19,24 +19,24 @@ def methods(cls: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("cls", [cls for pair in PAIRS for cls in pair[:2]], ids=lambda cls: f"{cls.__module__}")
-def test_every_method_says_what_it_does(cls: type) -> None:
+def test_every_method_has_a_docstring(cls: type) -> None:
     assert [name for name, each in methods(cls).items() if not inspect.getdoc(each)] == []
     assert inspect.getdoc(cls)
 
 
 @pytest.mark.parametrize(("blocking", "asyncio", "more"), PAIRS, ids=["producer", "consumer", "admin"])
-def test_both_faces_have_the_same_methods(blocking: type, asyncio: type, more: set[str]) -> None:
+def test_blocking_and_asyncio_clients_have_the_same_methods(blocking: type, asyncio: type, more: set[str]) -> None:
     assert set(methods(asyncio)) - set(methods(blocking)) == more
     assert set(methods(blocking)) <= set(methods(asyncio))
 
 
 @pytest.mark.parametrize(("blocking", "asyncio", "more"), PAIRS, ids=["producer", "consumer", "admin"])
-def test_both_faces_take_the_same_arguments(blocking: type, asyncio: type, more: set[str]) -> None:
+def test_blocking_and_asyncio_methods_take_the_same_arguments(blocking: type, asyncio: type, more: set[str]) -> None:
     for name in sorted(set(methods(asyncio)) - more):
         ours, theirs = (list(inspect.signature(getattr(cls, name)).parameters) for cls in (blocking, asyncio))
         assert ours == theirs, name
 
 
 @pytest.mark.parametrize("cls", [headrace.Producer, headrace.aio.Producer], ids=["blocking", "asyncio"])
-def test_what_a_producer_is_made_of_is_its_own(cls: type) -> None:
+def test_producer_exposes_only_methods(cls: type) -> None:
     assert {name for name in dir(cls) if not name.startswith("_")} == set(methods(cls))

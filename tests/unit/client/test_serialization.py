@@ -26,5 +26,5 @@ def _object(method: Callable[..., Any]) -> Any:
         (lambda *given: given[-1], True),
     ],
 )
-def test_required_parameters_are_counted(method: Callable[..., Any], wants_headers: bool) -> None:
+def test_signature_determines_whether_headers_are_passed(method: Callable[..., Any], wants_headers: bool) -> None:
     assert find_method(_object(method), "serialize")[1] is wants_headers

@@ -10,11 +10,11 @@ from headrace.common.metrics import Histogram
 from headrace.common.types import TopicPartition
 
 
-def test_an_empty_window() -> None:
+def test_empty_window_is_all_zero() -> None:
     assert set(window().values()) == {0}
 
 
-def test_a_window() -> None:
+def test_window_statistics() -> None:
     values = Histogram()
     for number in range(1, 1001):
         values.record(number / 1000)
@@ -27,7 +27,7 @@ def test_a_window() -> None:
     assert all(isinstance(value, int) for value in shown.values())
 
 
-def test_rows() -> None:
+def test_topic_and_partition_rows() -> None:
     found: dict[str, Any] = {"topics": {}}
     partition_row(found, "t", 3, 7, app_offset=5)
     row = found["topics"]["t"]["partitions"]["3"]
@@ -37,7 +37,7 @@ def test_rows() -> None:
         partition_row(found, "t", 3, no_such=1)
 
 
-def test_traffic() -> None:
+def test_traffic_counters() -> None:
     traffic = Traffic()
     tp = TopicPartition("t", 0)
     traffic.note(tp, 2, 100)

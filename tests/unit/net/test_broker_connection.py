@@ -54,7 +54,7 @@ def in_virtual_time(main: Coroutine[Any, Any, None]) -> None:
     run(main)
 
 
-def test_a_request_and_its_reply() -> None:
+def test_request_gets_its_response() -> None:
     async def main() -> None:
         wire = Wire()
         reply = await wire.ask()
@@ -69,7 +69,7 @@ def test_a_request_and_its_reply() -> None:
     in_virtual_time(main())
 
 
-def test_many_requests_in_flight_are_answered_in_order() -> None:
+def test_responses_complete_requests_in_order() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda request: MetadataResponse(cluster_id=str(len(wire.broker.requests))))
@@ -82,7 +82,7 @@ def test_many_requests_in_flight_are_answered_in_order() -> None:
     in_virtual_time(main())
 
 
-def test_a_connection_that_is_cut_at_every_byte_of_a_reply() -> None:
+def test_connection_lost_at_every_byte_of_a_response() -> None:
     reply = encode_response(MetadataResponse(cluster_id="here"), 12, 0)
     assert isinstance(reply, bytes)
 
@@ -107,7 +107,7 @@ def test_a_connection_that_is_cut_at_every_byte_of_a_reply() -> None:
         in_virtual_time(cut(at))
 
 
-def test_replies_one_byte_at_a_time() -> None:
+def test_response_arriving_byte_by_byte() -> None:
     async def main() -> None:
         wire = Wire(FakeBroker(1, "host", 9092, chunk=1))
         replies = await asyncio.gather(*[wire.ask() for _ in range(3)])
@@ -116,7 +116,7 @@ def test_replies_one_byte_at_a_time() -> None:
     in_virtual_time(main())
 
 
-def test_a_reply_that_does_not_come_costs_the_connection() -> None:
+def test_missing_response_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: None)
@@ -150,7 +150,7 @@ def test_a_later_request_may_time_out_first() -> None:
     in_virtual_time(main())
 
 
-def test_timely_replies_disarm_the_timeout() -> None:
+def test_timely_response_cancels_the_timeout() -> None:
     async def main() -> None:
         wire = Wire()
         for _ in range(10):
@@ -162,7 +162,7 @@ def test_timely_replies_disarm_the_timeout() -> None:
     in_virtual_time(main())
 
 
-def test_whoever_goes_away_does_not_disturb_the_others() -> None:
+def test_cancelled_request_does_not_affect_others() -> None:
     async def main() -> None:
         wire = Wire()
         first, second = wire.ask(), wire.ask()
@@ -172,7 +172,7 @@ def test_whoever_goes_away_does_not_disturb_the_others() -> None:
     in_virtual_time(main())
 
 
-def test_a_reply_out_of_order_closes_the_connection() -> None:
+def test_response_out_of_order_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: encode_response(MetadataResponse(), 12, 77))
@@ -183,7 +183,7 @@ def test_a_reply_out_of_order_closes_the_connection() -> None:
     in_virtual_time(main())
 
 
-def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
+def test_unrequested_response_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.transport.deliver(struct.pack(">ii", 4, 0))
@@ -193,7 +193,7 @@ def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
     in_virtual_time(main())
 
 
-def test_a_reply_that_cannot_be_read_closes_the_connection() -> None:
+def test_unreadable_response_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: struct.pack(">iib", 7, 0, 0) + b"\xff\xff")
@@ -204,7 +204,7 @@ def test_a_reply_that_cannot_be_read_closes_the_connection() -> None:
     in_virtual_time(main())
 
 
-def test_what_is_no_broker_is_named() -> None:
+def test_other_protocols_are_recognized() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -214,7 +214,7 @@ def test_what_is_no_broker_is_named() -> None:
     in_virtual_time(main())
 
 
-def test_a_large_reply_is_received_in_large_pieces() -> None:
+def test_large_response_is_received_in_large_chunks() -> None:
     async def main() -> None:
         wire = Wire(max_response_bytes=5_000_000)
         name = "x" * 32_000
@@ -238,7 +238,7 @@ def test_a_large_reply_is_received_in_large_pieces() -> None:
     in_virtual_time(main())
 
 
-def test_a_reply_that_is_larger_than_allowed_closes_the_connection() -> None:
+def test_oversized_response_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire(max_response_bytes=1000)
         wire.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="x" * 2000))
@@ -248,7 +248,7 @@ def test_a_reply_that_is_larger_than_allowed_closes_the_connection() -> None:
     in_virtual_time(main())
 
 
-def test_what_the_socket_does_not_take_waits_and_leaves_in_order() -> None:
+def test_queued_requests_are_sent_in_order() -> None:
     async def main() -> None:
         wire = Wire()
         wire.connection.pause_writing()
@@ -262,7 +262,7 @@ def test_what_the_socket_does_not_take_waits_and_leaves_in_order() -> None:
     in_virtual_time(main())
 
 
-def test_a_request_without_a_reply_is_done_when_it_is_written() -> None:
+def test_request_without_response_completes_when_written() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.PRODUCE, lambda _: None)
@@ -274,7 +274,7 @@ def test_a_request_without_a_reply_is_done_when_it_is_written() -> None:
     in_virtual_time(main())
 
 
-def test_what_cannot_be_encoded_costs_nothing() -> None:
+def test_unencodable_request_does_not_affect_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         with pytest.raises(TypeError):
@@ -284,7 +284,7 @@ def test_what_cannot_be_encoded_costs_nothing() -> None:
     in_virtual_time(main())
 
 
-def test_closing_fails_what_is_in_flight_and_what_comes_after() -> None:
+def test_close_fails_requests_in_flight_and_later_ones() -> None:
     async def main() -> None:
         wire = Wire()
         future = wire.ask()
@@ -302,7 +302,7 @@ def test_closing_fails_what_is_in_flight_and_what_comes_after() -> None:
 # ---- versions
 
 
-def test_the_highest_version_that_both_know() -> None:
+def test_highest_common_version_is_used() -> None:
     async def main() -> None:
         wire = Wire(FakeBroker(1, "host", 9092, versions={ApiKey.METADATA: (2, 7), ApiKey.HEARTBEAT: (3, 99)}))
         await wire.connection.negotiate("1.0", 1000)
@@ -321,7 +321,7 @@ def test_the_highest_version_that_both_know() -> None:
     in_virtual_time(main())
 
 
-def test_an_api_that_the_broker_does_not_serve() -> None:
+def test_unsupported_api_raises() -> None:
     async def main() -> None:
         wire = Wire()
         with pytest.raises(UnsupportedVersionError, match=r"host:9092 \(broker 1\) does not support Heartbeat"):
@@ -331,7 +331,7 @@ def test_an_api_that_the_broker_does_not_serve() -> None:
 
 
 @pytest.mark.parametrize("highest", range(5))
-def test_a_broker_that_knows_only_older_versions_of_the_question(highest: int) -> None:
+def test_api_versions_falls_back_to_older_versions(highest: int) -> None:
     async def main() -> None:
         wire = Wire(FakeBroker(1, "host", 9092, versions={ApiKey.API_VERSIONS: (0, highest)}))
         await wire.connection.negotiate("1.0", 1000)
@@ -343,7 +343,7 @@ def test_a_broker_that_knows_only_older_versions_of_the_question(highest: int) -
     in_virtual_time(main())
 
 
-def test_the_client_tells_what_it_is() -> None:
+def test_client_software_name_and_version_are_sent() -> None:
     async def main() -> None:
         wire = Wire()
         await wire.connection.negotiate("1.2.3", 1000)

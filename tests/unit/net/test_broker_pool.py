@@ -82,7 +82,7 @@ def now() -> float:
 
 
 @virtual
-async def test_connects_when_needed_and_once() -> None:
+async def test_connects_once_on_first_use() -> None:
     net = Net()
     replies = await asyncio.gather(*[net.pool.send(1, REQUEST) for _ in range(10)])
     assert len(replies) == 10
@@ -94,7 +94,7 @@ async def test_connects_when_needed_and_once() -> None:
 
 
 @virtual
-async def test_purposes_have_connections_of_their_own() -> None:
+async def test_each_purpose_has_its_own_connection() -> None:
     net = Net()
     await net.pool.send(1, REQUEST)
     await net.pool.send(1, REQUEST, purpose="coordinator")
@@ -117,7 +117,7 @@ async def test_send_now_writes_in_the_same_call() -> None:
 
 
 @virtual
-async def test_an_unknown_broker() -> None:
+async def test_unknown_broker_id_raises() -> None:
     net = Net()
     with pytest.raises(UnknownBrokerIdError, match="no broker with id 7 is known"):
         await net.pool.send(7, REQUEST)
@@ -125,7 +125,7 @@ async def test_an_unknown_broker() -> None:
 
 
 @virtual
-async def test_an_error_without_words_is_named() -> None:
+async def test_error_without_message_shows_its_class() -> None:
     async def dial(*_: object) -> None:
         raise ConnectionResetError  # as a TLS handshake with a port that has no TLS ends
 
@@ -137,7 +137,7 @@ async def test_an_error_without_words_is_named() -> None:
 
 
 @virtual
-async def test_refused_connections_are_tried_again_after_growing_waits() -> None:
+async def test_refused_connections_back_off() -> None:
     net = Net(reconnect_backoff_ms=50, reconnect_backoff_max_ms=1000)
     broker = net.brokers[0]
     broker.accepts = False
@@ -160,7 +160,7 @@ async def test_refused_connections_are_tried_again_after_growing_waits() -> None
 
 
 @virtual
-async def test_everybody_shares_an_attempt_that_fails() -> None:
+async def test_failed_attempt_fails_all_callers() -> None:
     net = Net()
     net.brokers[0].accepts = False
     results = await asyncio.gather(*[net.pool.send(1, REQUEST) for _ in range(5)], return_exceptions=True)
@@ -170,7 +170,7 @@ async def test_everybody_shares_an_attempt_that_fails() -> None:
 
 
 @virtual
-async def test_who_stops_waiting_does_not_stop_the_attempt() -> None:
+async def test_cancelled_caller_does_not_cancel_the_attempt() -> None:
     net = Net()
     waiting = asyncio.create_task(net.pool.send(1, REQUEST))
     await asyncio.sleep(0)
@@ -182,7 +182,7 @@ async def test_who_stops_waiting_does_not_stop_the_attempt() -> None:
 
 
 @virtual
-async def test_a_connection_that_does_not_come_up_is_given_up_and_gets_longer_next_time() -> None:
+async def test_setup_timeout_grows_with_each_failure() -> None:
     net = Net(setup_timeout_ms=1000, setup_timeout_max_ms=3000, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
     net.brokers[0].hangs = True
     for wanted in (1.0, 2.0, 3.0, 3.0):
@@ -194,7 +194,7 @@ async def test_a_connection_that_does_not_come_up_is_given_up_and_gets_longer_ne
 
 
 @virtual
-async def test_a_broker_that_does_not_tell_its_versions_is_given_up() -> None:
+async def test_missing_api_versions_response_fails_the_attempt() -> None:
     net = Net(setup_timeout_ms=1000)
     net.brokers[0].on(ApiKey.API_VERSIONS, lambda _: None)
     with pytest.raises(KafkaConnectionError, match="not established within"):
@@ -204,7 +204,7 @@ async def test_a_broker_that_does_not_tell_its_versions_is_given_up() -> None:
 
 
 @virtual
-async def test_what_is_no_broker_is_named() -> None:
+async def test_other_protocols_are_recognized() -> None:
     net = Net()
     net.brokers[0].on(ApiKey.API_VERSIONS, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(KafkaConnectionError, match="looks like an HTTP server"):
@@ -213,7 +213,7 @@ async def test_what_is_no_broker_is_named() -> None:
 
 
 @virtual
-async def test_authentication_comes_before_everything_else() -> None:
+async def test_authentication_precedes_other_requests() -> None:
     order: list[str] = []
 
     async def authenticate(connection: BrokerConnection) -> None:
@@ -228,7 +228,7 @@ async def test_authentication_comes_before_everything_else() -> None:
 
 
 @virtual
-async def test_a_lost_connection_is_made_again_after_a_wait() -> None:
+async def test_lost_connection_is_reestablished_after_backoff() -> None:
     net = Net()
     await net.pool.send(1, REQUEST)
     net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: None)
@@ -246,7 +246,7 @@ async def test_a_lost_connection_is_made_again_after_a_wait() -> None:
 
 
 @virtual
-async def test_a_timeout_is_counted_from_when_the_request_is_sent() -> None:
+async def test_timeout_counts_from_sending() -> None:
     net = Net(request_timeout_ms=2000)
     net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: None)
     since = now()
@@ -261,7 +261,7 @@ async def test_a_timeout_is_counted_from_when_the_request_is_sent() -> None:
 
 
 @virtual
-async def test_no_more_in_flight_than_allowed() -> None:
+async def test_limits_requests_in_flight() -> None:
     net = Net(max_in_flight=2)
     broker = net.brokers[0]
     broker.latency = 1.0
@@ -284,7 +284,7 @@ async def test_no_more_in_flight_than_allowed() -> None:
 
 
 @virtual
-async def test_those_who_wait_for_their_turn_survive_a_lost_connection() -> None:
+async def test_waiting_requests_survive_a_lost_connection() -> None:
     net = Net(max_in_flight=1)
     broker = net.brokers[0]
     broker.on(ApiKey.HEARTBEAT, lambda _: None)
@@ -301,7 +301,7 @@ async def test_those_who_wait_for_their_turn_survive_a_lost_connection() -> None
 
 
 @virtual
-async def test_a_throttled_client_waits() -> None:
+async def test_throttled_client_waits() -> None:
     net = Net()
     answers = [HeartbeatResponse(throttle_time_ms=3000), HeartbeatResponse()]
     net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: answers.pop(0))
@@ -318,7 +318,7 @@ async def test_a_throttled_client_waits() -> None:
 
 
 @virtual
-async def test_idle_connections_are_closed_and_made_again_without_a_wait() -> None:
+async def test_idle_connections_are_closed_and_reopened_without_backoff() -> None:
     net = Net(max_idle_ms=60_000)
     await net.pool.send(1, REQUEST)
     await asyncio.sleep(40)
@@ -336,7 +336,7 @@ async def test_idle_connections_are_closed_and_made_again_without_a_wait() -> No
 
 
 @virtual
-async def test_connections_that_wait_for_a_reply_are_not_idle() -> None:
+async def test_connection_with_request_in_flight_is_not_idle() -> None:
     net = Net(max_idle_ms=1000, request_timeout_ms=100_000)
     net.brokers[0].latency = 30.0
     with pytest.raises(KafkaConnectionError):
@@ -352,7 +352,7 @@ async def test_connections_that_wait_for_a_reply_are_not_idle() -> None:
 
 
 @virtual
-async def test_the_bootstrap_connection_becomes_the_brokers() -> None:
+async def test_bootstrap_connection_is_handed_over_to_the_broker() -> None:
     net = Net(known=False)
     await net.pool.send_to_any(REQUEST)
     assert net.link(-1).state is LinkState.READY
@@ -364,7 +364,7 @@ async def test_the_bootstrap_connection_becomes_the_brokers() -> None:
 
 
 @virtual
-async def test_a_bootstrap_connection_that_nobody_has_is_closed() -> None:
+async def test_unclaimed_bootstrap_connection_is_closed() -> None:
     net = Net(known=False)
     await net.pool.send_to_any(REQUEST)
     net.pool.set_nodes([Node(9, "elsewhere", 9092)])
@@ -374,7 +374,7 @@ async def test_a_bootstrap_connection_that_nobody_has_is_closed() -> None:
 
 
 @virtual
-async def test_a_broker_that_is_gone_is_forgotten() -> None:
+async def test_removed_broker_is_forgotten() -> None:
     net = Net(2)
     await net.pool.send(1, REQUEST)
     await net.pool.send(2, REQUEST)
@@ -387,7 +387,7 @@ async def test_a_broker_that_is_gone_is_forgotten() -> None:
 
 
 @virtual
-async def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
+async def test_moved_broker_is_dialled_at_its_new_address() -> None:
     net = Net()
     await net.pool.send(1, REQUEST)
     moved = net.network.add(1, "elsewhere")
@@ -402,7 +402,7 @@ async def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
 
 
 @virtual
-async def test_the_least_loaded_is_the_one_with_the_fewest_in_flight() -> None:
+async def test_least_loaded_has_the_fewest_requests_in_flight() -> None:
     net = Net(3)
     for node_id in (1, 2, 3):
         await net.pool.connect(node_id)
@@ -417,7 +417,7 @@ async def test_the_least_loaded_is_the_one_with_the_fewest_in_flight() -> None:
 
 
 @virtual
-async def test_connected_brokers_come_before_others_and_failing_ones_last() -> None:
+async def test_connected_brokers_rank_first_and_failing_ones_last() -> None:
     net = Net(3)
     net.brokers[0].accepts = False
     with pytest.raises(KafkaConnectionError):
@@ -429,14 +429,14 @@ async def test_connected_brokers_come_before_others_and_failing_ones_last() -> N
 
 
 @virtual
-async def test_ties_are_broken_by_chance() -> None:
+async def test_ties_are_broken_at_random() -> None:
     net = Net(3)
     assert {net.pool.least_loaded() for _ in range(100)} == {1, 2, 3}
     await net.pool.close()
 
 
 @virtual
-async def test_bootstrap_addresses_come_back_when_no_broker_can_be_reached() -> None:
+async def test_bootstrap_addresses_are_used_if_no_broker_is_reachable() -> None:
     net = Net(known=False)
     net.pool.set_nodes([Node(5, "gone", 9092)])
     assert net.pool.least_loaded() == 5
@@ -448,7 +448,7 @@ async def test_bootstrap_addresses_come_back_when_no_broker_can_be_reached() -> 
 
 
 @virtual
-async def test_without_rebootstrap_they_do_not() -> None:
+async def test_bootstrap_addresses_are_not_used_without_rebootstrap() -> None:
     net = Net(known=False, rebootstrap=False)
     net.pool.set_nodes([Node(5, "gone", 9092)])
     with pytest.raises(KafkaConnectionError):
@@ -458,7 +458,7 @@ async def test_without_rebootstrap_they_do_not() -> None:
 
 
 @virtual
-async def test_beginning_again_at_the_bootstrap_servers() -> None:
+async def test_rebootstrap_forgets_all_brokers() -> None:
     net = Net(2)
     await net.pool.send(2, REQUEST)
     net.pool.rebootstrap()
@@ -468,7 +468,7 @@ async def test_beginning_again_at_the_bootstrap_servers() -> None:
 
 
 @virtual
-async def test_versions_and_bounds() -> None:
+async def test_version_respects_bounds() -> None:
     net = Net()
     net.brokers[0].versions[ApiKey.HEARTBEAT] = (0, 2)
     assert net.pool.version(1, ApiKey.HEARTBEAT) is None
@@ -485,7 +485,7 @@ async def test_versions_and_bounds() -> None:
 
 
 @virtual
-async def test_closing_while_connecting() -> None:
+async def test_close_while_connecting() -> None:
     net = Net()
     net.brokers[0].hangs = True
     waiting = asyncio.create_task(net.pool.send(1, REQUEST))
@@ -498,7 +498,7 @@ async def test_closing_while_connecting() -> None:
 
 
 @virtual
-async def test_closing_with_requests_in_flight_and_waiting() -> None:
+async def test_close_with_requests_in_flight_and_waiting() -> None:
     net = Net(max_in_flight=1)
     net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: None)
     waiting = [asyncio.create_task(net.pool.send(1, REQUEST)) for _ in range(3)]

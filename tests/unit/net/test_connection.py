@@ -8,7 +8,7 @@ from headrace.net import Limits, ServerConnection
 from headrace.net.connection import ResponseError
 
 
-def test_frames_reach_the_handler_and_replies_the_peer() -> None:
+def test_frames_reach_the_handler_and_responses_the_peer() -> None:
     handler = Recorder(echo)
     wired = Wired(handler)
     wired.receive(frame(b"one"))
@@ -19,13 +19,13 @@ def test_frames_reach_the_handler_and_replies_the_peer() -> None:
     assert handler.made == [wired.connection]
 
 
-def test_replies_to_pipelined_requests_leave_together() -> None:
+def test_responses_to_pipelined_requests_are_sent_together() -> None:
     wired = Wired(Recorder(echo))
     wired.receive(b"".join(frame(b"%d" % number) for number in range(10)))
     assert len(wired.transport.sends) == 2, "the first at once, the others when all are handled"
 
 
-def test_replies_leave_in_the_order_of_requests() -> None:
+def test_responses_are_sent_in_request_order() -> None:
     handler = Recorder()
     handler.on_frame = handler.defer
     wired = Wired(handler)
@@ -42,7 +42,7 @@ def test_replies_leave_in_the_order_of_requests() -> None:
     assert wired.connection.responses_due == 0
 
 
-def test_a_late_reply_and_one_at_once() -> None:
+def test_late_and_immediate_responses() -> None:
     handler = Recorder()
     handler.on_frame = handler.defer
     wired = Wired(handler)
@@ -55,7 +55,7 @@ def test_a_late_reply_and_one_at_once() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_reply_is_sent_once(others: int) -> None:
+def test_response_is_sent_once(others: int) -> None:
     handler = Recorder()
     handler.on_frame = handler.defer
     wired = Wired(handler)
@@ -74,7 +74,7 @@ def test_a_reply_is_sent_once(others: int) -> None:
     assert wired.transport.sent == b"01"[1 - others :]
 
 
-def test_a_discarded_reply_lets_the_next_pass() -> None:
+def test_discarded_response_lets_the_next_pass() -> None:
     handler = Recorder()
     handler.on_frame = handler.defer
     wired = Wired(handler)
@@ -86,17 +86,17 @@ def test_a_discarded_reply_lets_the_next_pass() -> None:
     assert (wired.transport.sent, wired.connection.responses_due) == (b"B", 0)
 
 
-def test_a_request_without_a_reply() -> None:
+def test_request_without_response() -> None:
     handler = Recorder()
     wired = Wired(handler)
     wired.receive(frame(b"a") + frame(b"b"))
     assert (len(handler.frames), wired.transport.sends) == (2, [])
 
 
-class TestTooManyInFlight:
+class TestMaxInFlight:
     LIMITS = Limits(max_in_flight=4)
 
-    def test_reading_stops_and_goes_on_at_half(self) -> None:
+    def test_reading_pauses_and_resumes_at_half(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler, self.LIMITS)
@@ -111,7 +111,7 @@ class TestTooManyInFlight:
         wired.loop.run()
         assert wired.transport.reading
 
-    def test_frames_already_received_wait(self) -> None:
+    def test_received_frames_wait(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler, self.LIMITS)
@@ -131,7 +131,7 @@ class TestTooManyInFlight:
         assert handler.frames == payloads
         assert wired.transport.sent == b"r" * 12
 
-    def test_answers_from_within_the_handler(self) -> None:
+    def test_responses_from_within_the_handler(self) -> None:
         """The reply that lets reading go on comes while a frame is being handled: nothing is handled within that."""
         handler = Recorder()
         depth = 0
@@ -154,10 +154,10 @@ class TestTooManyInFlight:
         assert wired.transport.sent == b"rrrr"
 
 
-class TestPeerThatDoesNotRead:
+class TestSlowReader:
     LIMITS = Limits(max_queued_bytes=1000)
 
-    def test_replies_wait_for_the_socket(self) -> None:
+    def test_responses_wait_for_the_socket(self) -> None:
         wired = Wired(Recorder(echo), self.LIMITS)
         wired.transport.full = True
         wired.receive(frame(b"one"))
@@ -168,7 +168,7 @@ class TestPeerThatDoesNotRead:
         assert wired.transport.sent == frame(b"one") + frame(b"two")
         assert wired.transport.reading
 
-    def test_reading_stops_and_goes_on_at_half(self) -> None:
+    def test_reading_pauses_and_resumes_at_half(self) -> None:
         handler = Recorder(echo)
         wired = Wired(handler, self.LIMITS)
         wired.transport.full = True
@@ -184,7 +184,7 @@ class TestPeerThatDoesNotRead:
         wired.loop.run()
         assert wired.transport.reading
 
-    def test_one_large_reply_is_enough(self) -> None:
+    def test_one_large_response_pauses_reading(self) -> None:
         wired = Wired(Recorder(echo), self.LIMITS)
         wired.transport.full = True
         wired.receive(frame(bytes(2000)))
@@ -194,7 +194,7 @@ class TestPeerThatDoesNotRead:
         assert wired.transport.reading
 
 
-def test_a_connection_gets_its_share_of_a_turn() -> None:
+def test_limits_frames_per_turn() -> None:
     handler = Recorder(echo)
     wired = Wired(handler, Limits(max_frames_per_turn=10))
     payloads = [b"%d" % number for number in range(35)]
@@ -208,7 +208,7 @@ def test_a_connection_gets_its_share_of_a_turn() -> None:
     assert wired.transport.reading
 
 
-def test_frames_that_take_long_leave_others_their_turn() -> None:
+def test_slow_frames_yield_to_other_connections() -> None:
     handler = Recorder()
     wired = Wired(handler)
 
@@ -225,7 +225,7 @@ def test_frames_that_take_long_leave_others_their_turn() -> None:
 
 
 class TestClosing:
-    def test_by_the_handler(self) -> None:
+    def test_handler_closes_the_connection(self) -> None:
         handler = Recorder()
         handler.on_frame = lambda connection, payload: connection.close("enough")
         wired = Wired(handler)
@@ -238,7 +238,7 @@ class TestClosing:
         assert handler.lost == [(wired.connection, None)]
         assert wired.server.lost == [wired.connection]
 
-    def test_replies_go_nowhere_afterwards(self) -> None:
+    def test_responses_after_close_are_dropped(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)
@@ -250,14 +250,14 @@ class TestClosing:
             handler.slots[0].send(b"A")
         assert wired.transport.sent == b""
 
-    def test_memory_is_given_back(self) -> None:
+    def test_memory_is_returned(self) -> None:
         wired = Wired(Recorder())
         wired.receive(frame(bytes(1_000_000))[:500_000])
         assert wired.server.memory.held_bytes > 0
         wired.connection.close("enough")
         assert wired.server.memory.held_bytes == 0
 
-    def test_a_handler_that_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_handler_failure_closes_the_connection(self, caplog: pytest.LogCaptureFixture) -> None:
         for data in (frame(b"a"), frame(b"a") + frame(b"b")):
             handler = Recorder()
             handler.on_frame = lambda connection, payload: 1 / 0
@@ -268,7 +268,7 @@ class TestClosing:
         assert caplog.text.count("ZeroDivisionError") == 2
         assert "Connection 10.0.0.1:5000 on PLAINTEXT: closed because handling its request failed" in caplog.text
 
-    def test_a_handler_that_fails_on_a_new_connection(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_handler_failure_refuses_a_new_connection(self, caplog: pytest.LogCaptureFixture) -> None:
         class Refuses(Recorder):
             def connection_made(self, connection: ServerConnection) -> None:
                 raise ValueError("no")
@@ -287,7 +287,9 @@ class TestClosing:
             (b"GET / HTTP/1.1\r\n\r\n", "this looks like an HTTP request"),
         ],
     )
-    def test_invalid_frames(self, data: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_invalid_frames_close_the_connection(
+        self, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.INFO)
         handler = Recorder(echo)
         wired = Wired(handler, Limits(request_max_bytes=1_000_000))
@@ -297,7 +299,7 @@ class TestClosing:
         assert f"Connection 10.0.0.1:5000 on PLAINTEXT: closed because of an invalid frame: {reason}" in caplog.text
         assert wired.server.invalid_frames == 1
 
-    def test_finish_sends_what_is_due(self) -> None:
+    def test_finish_sends_outstanding_responses(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)
@@ -309,13 +311,13 @@ class TestClosing:
         handler.slots[0].send(b"A")
         assert (wired.transport.sent, wired.transport.closing) == (b"AB", True)
 
-    def test_finish_with_nothing_due(self) -> None:
+    def test_finish_without_outstanding_responses(self) -> None:
         wired = Wired(Recorder(echo))
         wired.receive(frame(b"a"))
         wired.connection.finish("no more")
         assert wired.transport.closing
 
-    def test_a_peer_that_has_finished_sending_gets_its_replies(self) -> None:
+    def test_half_closed_peer_receives_its_responses(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)
@@ -325,7 +327,7 @@ class TestClosing:
         handler.slots[0].send(b"A")
         assert (wired.transport.sent, wired.transport.closing) == (b"A", True)
 
-    def test_a_peer_that_has_finished_sending_does_not_wait_for_ever(self) -> None:
+    def test_half_closed_peer_is_closed_after_lingering(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)
@@ -337,7 +339,7 @@ class TestClosing:
         wired.loop.run()
         assert handler.lost == [(wired.connection, None)]
 
-    def test_a_peer_that_reads_slowly_does_not_wait_for_ever_either(self) -> None:
+    def test_half_closed_slow_reader_is_closed_after_lingering(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)
@@ -354,7 +356,7 @@ class TestClosing:
         assert wired.transport.sent == b"AB"
         assert wired.connection.closed
 
-    def test_a_peer_that_has_finished_sending_may_read_slowly(self) -> None:
+    def test_half_closed_peer_may_read_slowly(self) -> None:
         wired = Wired(Recorder(echo))
         wired.transport.full = True
         wired.receive(frame(b"a"))
@@ -367,8 +369,8 @@ class TestClosing:
         assert (wired.transport.sent, wired.transport.closing) == (frame(b"a") + frame(b"b"), True)
 
 
-class TestIdleness:
-    def test_counts_from_the_last_look_at_which_something_had_happened(self) -> None:
+class TestIdleTime:
+    def test_idle_time_counts_from_the_last_activity(self) -> None:
         wired = Wired(Recorder(echo))
         assert wired.connection.idle_seconds(10) == 0
         assert wired.connection.idle_seconds(15) == 5
@@ -386,7 +388,7 @@ class TestIdleness:
         handler.slots[0].send(b"A")
         assert wired.connection.idle_seconds(40) == 10
 
-    def test_a_peer_that_reads_slowly_is_not_idle_but_one_that_does_not_is(self) -> None:
+    def test_slow_reader_is_not_idle_but_stalled_reader_is(self) -> None:
         wired = Wired(Recorder(echo))
         wired.transport.full = True
         wired.receive(frame(bytes(1000)))
@@ -396,8 +398,8 @@ class TestIdleness:
         assert wired.connection.idle_seconds(30) == 10
 
 
-class TestHeldByTheServer:
-    def test_nothing_is_handled(self) -> None:
+class TestPausedByTheServer:
+    def test_nothing_is_handled_while_paused(self) -> None:
         handler = Recorder()
         handler.on_frame = lambda connection, payload: connection.hold_reading()
         wired = Wired(handler)
@@ -409,7 +411,7 @@ class TestHeldByTheServer:
         wired.receive(frame(b"c")[3:])
         assert handler.frames == [b"a", b"b", b"c"]
 
-    def test_the_start_of_a_frame_survives(self) -> None:
+    def test_partial_frame_survives_a_pause(self) -> None:
         handler = Recorder(echo)
         wired, other = Wired(handler), Recorder(echo)
         data = frame(b"abcdefgh")
@@ -423,7 +425,7 @@ class TestHeldByTheServer:
         wired.receive(data[7:])
         assert handler.frames == [b"abcdefgh"]
 
-    def test_the_server_hears_when_all_replies_have_left(self) -> None:
+    def test_server_is_notified_when_all_responses_are_sent(self) -> None:
         handler = Recorder()
         handler.on_frame = handler.defer
         wired = Wired(handler)

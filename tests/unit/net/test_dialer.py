@@ -27,19 +27,19 @@ def resolve(names: Names, host: str) -> list[Any]:
     return asyncio.run(_resolve(names, host, 9092))  # type: ignore[arg-type]
 
 
-def test_addresses_need_no_name_service() -> None:
+def test_ip_addresses_are_not_resolved() -> None:
     names = Names([])
     assert resolve(names, "127.0.0.1") == [(socket.AF_INET, ("127.0.0.1", 9092))]
     assert resolve(names, "::1") == [(socket.AF_INET6, ("::1", 9092, 0, 0))]
     assert names.asked == []
 
 
-def test_all_addresses_of_a_name_once_each() -> None:
+def test_resolves_all_addresses_once() -> None:
     names = Names(["10.0.0.1", "10.0.0.2", "10.0.0.1"])
     assert [address[1][0] for address in resolve(names, "broker")] == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_names_without_an_address_and_names_that_are_none() -> None:
+def test_unresolvable_and_invalid_names_raise() -> None:
     with pytest.raises(OSError, match="host name 'broker' has no address"):
         resolve(Names([]), "broker")
     with pytest.raises(OSError, match="invalid host name"):
@@ -75,11 +75,11 @@ def dial(dialer: Dialled, attempt: int, monkeypatch: pytest.MonkeyPatch) -> list
     return dialer.tried
 
 
-def test_the_next_address_is_tried_when_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_address_is_tried_after_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dial(Dialled({"10.0.0.2"}), 0, monkeypatch) == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_attempt_starts_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     dialer = Dialled({"10.0.0.1", "10.0.0.2", "10.0.0.3"})
     assert [dial(dialer, attempt, monkeypatch)[0] for attempt in range(4)] == [
         "10.0.0.1",
@@ -89,6 +89,6 @@ def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_the_first_error_is_told_if_none_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_error_is_raised_if_no_address_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConnectionRefusedError, match=r"refused by 10\.0\.0\.2"):
         dial(Dialled(set()), 1, monkeypatch)

@@ -46,7 +46,7 @@ def test_frames_split_at_every_byte(memory: ReceiveMemory) -> None:
     assert memory.held_bytes == 0
 
 
-def test_one_byte_at_a_time(reader: FrameReader, memory: ReceiveMemory) -> None:
+def test_frames_arriving_byte_by_byte(reader: FrameReader, memory: ReceiveMemory) -> None:
     payloads = [payload(700, 1), b"x", payload(300, 2)]
     stream = b"".join(map(frame, payloads))
     assert read_all(reader, [stream[i : i + 1] for i in range(len(stream))]) == payloads
@@ -72,7 +72,7 @@ def test_many_frames_in_one_read(reader: FrameReader) -> None:
     ],
 )
 @pytest.mark.parametrize("chunk", [1000, 70_000, 10_000_000])
-def test_sizes_around_the_borders(reader: FrameReader, memory: ReceiveMemory, size: int, chunk: int) -> None:
+def test_frame_sizes_around_the_limits(reader: FrameReader, memory: ReceiveMemory, size: int, chunk: int) -> None:
     payloads = [payload(size, 1), payload(10, 2), payload(size + 1, 3), payload(size, 4)]
     stream = b"".join(map(frame, payloads))
     assert read_all(reader, [stream[i : i + chunk] for i in range(0, len(stream), chunk)]) == payloads
@@ -80,7 +80,7 @@ def test_sizes_around_the_borders(reader: FrameReader, memory: ReceiveMemory, si
     assert memory.held_bytes == 0
 
 
-def test_readers_take_turns_with_the_scratch_buffer(memory: ReceiveMemory) -> None:
+def test_readers_share_the_scratch_buffer(memory: ReceiveMemory) -> None:
     readers = [FrameReader(memory) for _ in range(5)]
     payloads = [payload(1000 + number, number) for number in range(5)]
     found: list[list[bytes]] = [[] for _ in range(5)]
@@ -90,7 +90,7 @@ def test_readers_take_turns_with_the_scratch_buffer(memory: ReceiveMemory) -> No
     assert found == [[data] for data in payloads]
 
 
-def test_stopping_between_frames(memory: ReceiveMemory) -> None:
+def test_reading_may_stop_between_frames(memory: ReceiveMemory) -> None:
     """What is left survives that others use the scratch buffer."""
     reader, other = FrameReader(memory), FrameReader(memory)
     payloads = [payload(100 + number, number) for number in range(20)]
@@ -109,7 +109,7 @@ def test_stopping_between_frames(memory: ReceiveMemory) -> None:
     assert memory.held_bytes == 0
 
 
-def test_a_claim_takes_no_memory_and_a_carried_frame_is_moved_once(memory: ReceiveMemory) -> None:
+def test_claimed_size_takes_no_memory_and_partial_frame_is_copied_once(memory: ReceiveMemory) -> None:
     reader = FrameReader(memory)
     read_all(reader, [struct.pack(">i", CARRY_BYTES - 4)])
     assert (reader.holds_buffer, reader.buffered_bytes) == (False, 4)
@@ -136,7 +136,7 @@ def test_large_frames_are_received_in_place(reader: FrameReader) -> None:
     reader.settle()
 
 
-def test_the_buffer_is_kept_for_large_frames_only(reader: FrameReader, memory: ReceiveMemory) -> None:
+def test_buffer_is_kept_for_large_frames_only(reader: FrameReader, memory: ReceiveMemory) -> None:
     large, small = frame(payload(1_000_000)), frame(b"small")
     read_all(reader, [large])
     assert reader.holds_buffer
@@ -148,7 +148,7 @@ def test_the_buffer_is_kept_for_large_frames_only(reader: FrameReader, memory: R
     assert memory.held_bytes == 0
 
 
-def test_the_buffer_is_released_when_it_is_not_used(reader: FrameReader, memory: ReceiveMemory) -> None:
+def test_unused_buffer_is_released(reader: FrameReader, memory: ReceiveMemory) -> None:
     data = frame(payload(1_000_000))
     read_all(reader, [data, data[:200_000]])
     memory.trim()
@@ -163,7 +163,7 @@ def test_the_buffer_is_released_when_it_is_not_used(reader: FrameReader, memory:
     assert read_all(reader, [data]) == [data[4:]]
 
 
-def test_buffers_go_round(memory: ReceiveMemory) -> None:
+def test_buffers_are_recycled(memory: ReceiveMemory) -> None:
     first, second = memory.take(1_000_000), memory.take(LARGE_BYTES)
     memory.give_back(first)
     assert memory.take(CARRY_BYTES + 1) is first
@@ -173,7 +173,7 @@ def test_buffers_go_round(memory: ReceiveMemory) -> None:
     assert memory.take(1_000_000) is not second
 
 
-def test_memory_that_cannot_be_had(reader: FrameReader, memory: ReceiveMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_allocation_failure(reader: FrameReader, memory: ReceiveMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(size: int) -> memoryview:
         raise OSError("no memory")
 
@@ -187,7 +187,7 @@ def test_memory_that_cannot_be_had(reader: FrameReader, memory: ReceiveMemory, m
     assert (memory.held_bytes, memory.holders) == (0, set())
 
 
-def test_too_much_memory_held_is_given_back_at_once() -> None:
+def test_buffers_beyond_the_limit_are_returned_at_once() -> None:
     memory = ReceiveMemory(100_000_000, keep_bytes=2 * LARGE_BYTES)
     readers = [FrameReader(memory) for _ in range(4)]
     for reader in readers:
@@ -197,13 +197,13 @@ def test_too_much_memory_held_is_given_back_at_once() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
 @pytest.mark.parametrize("before", [b"", frame(b"good")])
-def test_sizes_that_no_frame_has(size: int, before: bytes) -> None:
+def test_invalid_frame_sizes_raise(size: int, before: bytes) -> None:
     reader = FrameReader(ReceiveMemory(100))
     with pytest.raises(InvalidFrameError, match=rf"a frame of {size} bytes"):
         read_all(reader, [before + struct.pack(">i", size) + b"more"])
 
 
-def test_the_largest_frame_is_allowed() -> None:
+def test_largest_frame_is_accepted() -> None:
     assert read_all(FrameReader(ReceiveMemory(100)), [frame(bytes(100))]) == [bytes(100)]
     with pytest.raises(InvalidFrameError, match=r"101 bytes, larger than socket.request.max.bytes \(100\)"):
         read_all(FrameReader(ReceiveMemory(100)), [frame(bytes(101))])
@@ -218,6 +218,6 @@ def test_the_largest_frame_is_allowed() -> None:
         (b"SSH-2.0-OpenSSH", "an SSH connection"),
     ],
 )
-def test_strangers_are_recognised(reader: FrameReader, greeting: bytes, name: str) -> None:
+def test_other_protocols_are_recognized(reader: FrameReader, greeting: bytes, name: str) -> None:
     with pytest.raises(InvalidFrameError, match=f"this looks like {name}"):
         read_all(reader, [greeting])

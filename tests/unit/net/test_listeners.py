@@ -8,7 +8,7 @@ from headrace.net import listeners as module
 from headrace.net.listeners import join_address, open_listener
 
 
-def test_how_addresses_are_written() -> None:
+def test_address_format() -> None:
     assert join_address("127.0.0.1", 9092) == "127.0.0.1:9092"
     assert join_address("::1", 9092) == "[::1]:9092"
     assert str(Listener("PLAINTEXT", "", 0)) == "PLAINTEXT://:0"
@@ -24,7 +24,7 @@ def test_how_addresses_are_written() -> None:
         (errno.ENOBUFS, "No buffer space available"),
     ],
 )
-def test_reasons(monkeypatch: pytest.MonkeyPatch, code: int, reason: str) -> None:
+def test_bind_error_names_the_reason(monkeypatch: pytest.MonkeyPatch, code: int, reason: str) -> None:
     def fail(*_: object) -> None:
         raise OSError(code, "whatever the system says")
 
@@ -33,7 +33,7 @@ def test_reasons(monkeypatch: pytest.MonkeyPatch, code: int, reason: str) -> Non
         open_listener(Listener("INTERNAL", "127.0.0.1", 80), Limits())
 
 
-def test_a_name_that_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresolvable_name_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -42,7 +42,7 @@ def test_a_name_that_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None
         open_listener(Listener("PLAINTEXT", "nowhere", 9092), Limits())
 
 
-def test_port_0_is_tried_again_if_another_address_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_0_is_retried_if_in_use_at_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 
     def fail_twice(*_: object) -> list[socket.socket]:

@@ -18,23 +18,23 @@ from headrace.net.nodes import Node, parse_address, parse_addresses
         ("SSL://[fe80::1]:9093/", ("fe80::1", 9093)),
     ],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_parse_address(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["", ":9092", "broker:x", "broker:0", "broker:65536", "broker:-1", "[::1"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_raise(text: str) -> None:
     with pytest.raises(ConfigError, match="is not an address: expected host:port"):
         parse_address(text)
 
 
-def test_addresses_once_each_and_at_least_one() -> None:
+def test_duplicate_addresses_are_dropped_and_empty_list_raises() -> None:
     assert parse_addresses(["a:1", "b:2", "a:1"]) == [("a", 1), ("b", 2)]
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is empty"):
         parse_addresses([])
 
 
-def test_how_a_node_is_written() -> None:
+def test_node_format() -> None:
     assert str(Node(-1, "a", 9092)) == "a:9092"
     assert str(Node(3, "a", 9092)) == "a:9092 (broker 3)"
     assert str(Node(3, "::1", 9092)) == "[::1]:9092 (broker 3)"

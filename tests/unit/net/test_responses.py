@@ -37,7 +37,7 @@ def payload(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 7, 1000, None])
-def test_replies_come_out_whole_however_they_arrive(chunk: int | None) -> None:
+def test_responses_are_complete_however_they_arrive(chunk: int | None) -> None:
     payloads = [payload(4), payload(100), payload(5), payload(3000)]
     reader = ResponseReader(10_000)
     assert feed(reader, b"".join(map(frame, payloads)), chunk) == payloads
@@ -46,12 +46,12 @@ def test_replies_come_out_whole_however_they_arrive(chunk: int | None) -> None:
 
 @pytest.mark.parametrize("size", [SMALL_BYTES, SMALL_BYTES + 1, SCRATCH_BYTES - 4, SCRATCH_BYTES, 1_000_000])
 @pytest.mark.parametrize("chunk", [1000, None])
-def test_replies_of_sizes_around_the_limits(size: int, chunk: int | None) -> None:
+def test_response_sizes_around_the_limits(size: int, chunk: int | None) -> None:
     payloads = [payload(10), payload(size), payload(20), payload(size)]
     assert feed(ResponseReader(2_000_000), b"".join(map(frame, payloads)), chunk) == payloads
 
 
-def test_a_split_at_every_byte() -> None:
+def test_response_split_at_every_byte() -> None:
     payloads = [payload(4), payload(30), payload(9)]
     stream = b"".join(map(frame, payloads))
     for first in range(len(stream) + 1):
@@ -59,7 +59,7 @@ def test_a_split_at_every_byte() -> None:
         assert feed(reader, stream[:first]) + feed(reader, stream[first:]) == payloads
 
 
-def test_a_large_reply_is_received_straight_into_memory_of_its_own() -> None:
+def test_large_response_is_received_into_its_own_memory() -> None:
     reader = ResponseReader(10_000_000)
     feed(reader, struct.pack(">i", 1_000_000) + b"abcd")
     first = reader.get_buffer()
@@ -74,7 +74,7 @@ def test_a_large_reply_is_received_straight_into_memory_of_its_own() -> None:
     assert reply[4:8] == b"xxxx"
 
 
-def test_a_small_reply_survives_what_comes_next() -> None:
+def test_small_response_survives_the_next_read() -> None:
     reader = ResponseReader(10_000)
     (first,) = feed(reader, frame(b"first"))
     feed(reader, frame(b"other"))
@@ -93,12 +93,12 @@ def test_a_small_reply_survives_what_comes_next() -> None:
         (b"\x7f\xff\xff\xff", r"larger than receive.message.max.bytes \(10000\)"),
     ],
 )
-def test_what_is_no_reply_is_named(prefix: bytes, words: str) -> None:
+def test_invalid_responses_raise(prefix: bytes, words: str) -> None:
     with pytest.raises(InvalidFrameError, match=words):
         feed(ResponseReader(10_000), prefix)
 
 
-def test_tags_in_a_header_are_passed_over() -> None:
+def test_header_tags_are_skipped() -> None:
     assert body_position(b"\0\0\0\1body", has_tags=False) == 4
     assert body_position(b"\0\0\0\1\0body", has_tags=True) == 5
     assert body_position(b"\0\0\0\1\2\0\3abc\x85\1\1xbody", has_tags=True) == 14
@@ -107,7 +107,7 @@ def test_tags_in_a_header_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "header", [b"\0\0\0\1", b"\0\0\0\1\1", b"\0\0\0\1\1\0\x7f", b"\0\0\0\1\xff\xff\xff\xff\xff\xff"]
 )
-def test_a_header_that_breaks_off_is_refused(header: bytes) -> None:
+def test_truncated_header_raises(header: bytes) -> None:
     with pytest.raises(InvalidFrameError, match="header"):
         body_position(header, has_tags=True)
 
@@ -115,7 +115,7 @@ def test_a_header_that_breaks_off_is_refused(header: bytes) -> None:
 # ---- memory
 
 
-def test_a_buffer_that_nobody_looks_at_is_used_again() -> None:
+def test_buffer_without_views_is_reused() -> None:
     memory = ResponseMemory()
     first = memory.take(100_000)
     number = id(first.obj)
@@ -143,7 +143,7 @@ def test_views_of_any_kind_keep_a_buffer() -> None:
 
 
 @pytest.mark.parametrize("size", [MAPPED_BYTES - ROUND_BYTES, MAPPED_BYTES, 3 * MAPPED_BYTES + 1])
-def test_mapped_buffers_are_used_again_like_others(size: int) -> None:
+def test_mapped_buffers_are_reused(size: int) -> None:
     memory = ResponseMemory()
     view = memory.take(size)
     assert len(view) == size
@@ -159,14 +159,14 @@ def test_mapped_buffers_are_used_again_like_others(size: int) -> None:
     assert memory.held_bytes == 0
 
 
-def test_buffers_are_not_much_larger_than_what_they_are_for() -> None:
+def test_reused_buffers_are_not_much_larger_than_needed() -> None:
     memory = ResponseMemory()
     large = memory.take(10_000_000)
     del large
     assert len(memory.take(100_000).obj) < 300_000  # type: ignore[arg-type]
 
 
-def test_no_more_is_held_than_allowed() -> None:
+def test_held_memory_is_limited() -> None:
     memory = ResponseMemory(max_count=3, max_bytes=1_000_000)
     views = [memory.take(100_000) for _ in range(10)]
     assert memory.held_bytes <= 3 * (100_000 + ROUND_BYTES)
@@ -176,7 +176,7 @@ def test_no_more_is_held_than_allowed() -> None:
     assert memory.held_bytes == 0
 
 
-def test_what_is_not_used_is_let_go() -> None:
+def test_unused_memory_is_freed() -> None:
     memory = ResponseMemory()
     memory.take(100_000)
     memory.trim()

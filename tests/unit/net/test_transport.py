@@ -137,7 +137,7 @@ def parts() -> Parts:
 
 
 class TestReading:
-    def test_bytes_go_to_the_protocol(self, parts: Parts) -> None:
+    def test_received_bytes_go_to_the_protocol(self, parts: Parts) -> None:
         parts.sock.inbox = [b"abc"]
         parts.transport.resume_reading()
         assert parts.transport.is_reading()
@@ -145,13 +145,13 @@ class TestReading:
         parts.loop.readers[FD]()
         assert parts.protocol.received == b"abc"
 
-    def test_full_buffers_are_read_again_for_a_while(self, parts: Parts) -> None:
+    def test_full_buffers_are_read_again(self, parts: Parts) -> None:
         parts.sock.inbox = [b"0123456789" * 10]
         parts.transport.resume_reading()
         parts.loop.readers[FD]()
         assert len(parts.protocol.received) == 10 * READS_PER_TURN
 
-    def test_waiting_for_much(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_wake_at_waits_for_many_bytes(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transport, "_CAN_WAIT", True)
         parts.transport.wake_at(1000)
         assert parts.sock.options == [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)]
@@ -171,14 +171,14 @@ class TestReading:
             ("darwin", "23.1", False),
         ],
     )
-    def test_only_where_the_system_makes_room(
+    def test_wake_at_needs_kernel_support(
         self, monkeypatch: pytest.MonkeyPatch, platform: str, release: str, expected: bool
     ) -> None:
         monkeypatch.setattr("sys.platform", platform)
         monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release=release))
         assert transport._can_wait() is expected
 
-    def test_pausing(self, parts: Parts) -> None:
+    def test_pause_and_resume_reading(self, parts: Parts) -> None:
         parts.transport.resume_reading()
         parts.transport.resume_reading()
         parts.transport.pause_reading()
@@ -187,7 +187,7 @@ class TestReading:
         assert not parts.transport.is_reading()
 
     @pytest.mark.parametrize("keep_open", [False, True])
-    def test_the_end(self, parts: Parts, keep_open: bool) -> None:
+    def test_end_of_stream(self, parts: Parts, keep_open: bool) -> None:
         parts.protocol.keep_open = keep_open
         parts.sock.inbox = [b""]
         parts.transport.resume_reading()
@@ -197,7 +197,7 @@ class TestReading:
         parts.loop.run()
         assert parts.protocol.events == (["eof"] if keep_open else ["eof", "lost"])
 
-    def test_a_reset(self, parts: Parts) -> None:
+    def test_connection_reset(self, parts: Parts) -> None:
         reset = ConnectionResetError(errno.ECONNRESET, "reset")
         parts.sock.inbox = [reset]
         parts.transport.resume_reading()
@@ -210,7 +210,7 @@ class TestReading:
 
 class TestSendingBytes:
     @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda data: [data[:2], b"", data[2:]]])
-    def test_at_once(self, parts: Parts, make: Any) -> None:
+    def test_sends_at_once(self, parts: Parts, make: Any) -> None:
         parts.transport.send(make(b"abcde"))
         assert parts.sock.out == b"abcde"
         assert len(parts.sock.calls) == 1
@@ -219,7 +219,7 @@ class TestSendingBytes:
 
     @pytest.mark.parametrize("make", [bytes, bytearray, lambda data: [data[:2], data[2:]]])
     @pytest.mark.parametrize("room", [0, 1, 3, 4])
-    def test_the_rest_follows(self, parts: Parts, make: Any, room: int) -> None:
+    def test_unsent_bytes_follow(self, parts: Parts, make: Any, room: int) -> None:
         parts.sock.room = room
         parts.transport.send(make(b"abcde"))
         assert (parts.transport.pending_bytes, parts.protocol.events) == (5 - room, ["pause"])
@@ -231,13 +231,13 @@ class TestSendingBytes:
         assert parts.protocol.events == ["pause", "resume"]
         assert parts.loop.writers == {}
 
-    def test_a_large_part_is_not_copied_to_its_neighbours(self, parts: Parts) -> None:
+    def test_large_part_is_not_joined(self, parts: Parts) -> None:
         large = bytes(JOIN_BYTES)
         parts.transport.send([b"head", large, b"tail"])
         assert parts.sock.out == b"head" + large + b"tail"
         assert [size for size, _ in parts.sock.calls] == [4, JOIN_BYTES, 4]
 
-    def test_an_empty_list(self, parts: Parts) -> None:
+    def test_empty_list_sends_nothing(self, parts: Parts) -> None:
         parts.transport.send([])
         parts.transport.send([b"", b""])
         assert (parts.sock.calls, parts.protocol.events) == ([], [])
@@ -246,14 +246,14 @@ class TestSendingBytes:
 class TestSendingSlices:
     LARGE = bytes(range(256)) * 1024
 
-    def test_between_bytes(self, parts: Parts) -> None:
+    def test_slices_between_bytes(self, parts: Parts) -> None:
         part = parts.slice(self.LARGE)
         parts.transport.send([b"head", part, b"tail"])
         assert parts.sock.out == b"head" + self.LARGE + b"tail"
         assert parts.sock.calls == [(4, socket.MSG_MORE), (4, 0)], "the head does not leave without what follows"
         assert part.calls == 1
 
-    def test_small_ones_are_read_and_joined(self, parts: Parts) -> None:
+    def test_small_slices_are_read_and_joined(self, parts: Parts) -> None:
         small = bytes(1000)
         parts.transport.send([b"a", parts.slice(small), b"b", parts.slice(small), b"c"])
         assert parts.sock.out == b"a" + small + b"b" + small + b"c"
@@ -271,7 +271,7 @@ class TestSendingSlices:
         assert max(size for size, _ in parts.sock.calls) <= JOIN_BYTES
 
     @pytest.mark.parametrize("step", [1, 1000, 4096, 300_000])
-    def test_in_pieces(self, parts: Parts, step: int) -> None:
+    def test_slice_is_sent_in_pieces(self, parts: Parts, step: int) -> None:
         parts.sock.room = 0
         data = self.LARGE if step > 1 else self.LARGE[: SMALL_SLICE_BYTES + 10]
         parts.transport.send([b"head", parts.slice(data), parts.slice(data, largest=step), b"tail"])
@@ -283,7 +283,7 @@ class TestSendingSlices:
         assert turns >= 2 * len(data) // step
         assert parts.protocol.events == ["pause", "resume"]
 
-    def test_a_turn_has_an_end(self, parts: Parts) -> None:
+    def test_sending_yields_after_its_turn(self, parts: Parts) -> None:
         data = bytes(3 * TURN_BYTES)
         part = parts.slice(data, largest=100_000)
         parts.transport.send([part])
@@ -294,7 +294,7 @@ class TestSendingSlices:
         assert parts.sock.out == data
 
     @pytest.mark.parametrize("size", [100, 300_000])
-    def test_a_file_that_is_too_short(self, parts: Parts, size: int, caplog: pytest.LogCaptureFixture) -> None:
+    def test_short_file_closes_the_connection(self, parts: Parts, size: int, caplog: pytest.LogCaptureFixture) -> None:
         parts.transport.send([b"head", parts.slice(bytes(size), missing=10), b"tail"])
         assert parts.sock.closed
         assert b"tail" not in parts.sock.out
@@ -302,7 +302,7 @@ class TestSendingSlices:
         parts.loop.run()
         assert parts.protocol.events == ["lost"]
 
-    def test_a_slice_that_fails(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    def test_failing_slice_closes_the_connection(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
         class Broken(FakeSlice):
             def send_to(self, fd: int, sent: int = 0, /) -> int:
                 raise ValueError("broken")
@@ -313,7 +313,9 @@ class TestSendingSlices:
 
     @pytest.mark.parametrize("code", [errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT])
     @pytest.mark.parametrize("kind", ["bytes", "list", "slice", "later"])
-    def test_a_peer_that_is_gone(self, parts: Parts, code: int, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_lost_peer_is_not_logged(
+        self, parts: Parts, code: int, kind: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         error = OSError(code, "gone")
         if kind == "later":
             parts.sock.room = 1
@@ -330,7 +332,7 @@ class TestSendingSlices:
         assert (parts.loop.readers, parts.loop.writers) == ({}, {})
         assert caplog.text == ""
 
-    def test_a_failing_disk_is_somebodys_fault(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    def test_disk_failure_is_logged(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
         parts.sock.error = OSError(errno.EIO, "disk")
         parts.transport.send([parts.slice(self.LARGE)])
         assert "disk" in caplog.text
@@ -338,7 +340,7 @@ class TestSendingSlices:
 
 
 class TestClosing:
-    def test_sends_what_is_pending(self, parts: Parts) -> None:
+    def test_close_sends_pending_bytes(self, parts: Parts) -> None:
         parts.transport.resume_reading()
         parts.sock.room = 2
         parts.transport.send(b"abcde")
@@ -352,7 +354,7 @@ class TestClosing:
         parts.loop.run()
         assert parts.protocol.events == ["pause", "lost"]
 
-    def test_abort_does_not(self, parts: Parts) -> None:
+    def test_abort_drops_pending_bytes(self, parts: Parts) -> None:
         parts.transport.resume_reading()
         parts.sock.room = 2
         parts.transport.send(b"abcde")

@@ -103,7 +103,7 @@ def created(request: Any, code: int = 0) -> CreateTopicsResponse:
 
 
 @virtual
-async def test_the_controller_is_asked_and_looked_for_again_when_it_has_changed() -> None:
+async def test_request_goes_to_controller_and_follows_its_change() -> None:
     lab = Lab(2)
 
     def create(broker: FakeBroker, request: Any) -> CreateTopicsResponse:
@@ -120,7 +120,7 @@ async def test_the_controller_is_asked_and_looked_for_again_when_it_has_changed(
 
 
 @virtual
-async def test_only_what_failed_is_tried_again() -> None:
+async def test_only_failed_items_are_retried() -> None:
     lab = Lab()
     asked: list[list[str]] = []
 
@@ -143,7 +143,7 @@ async def test_only_what_failed_is_tried_again() -> None:
 
 
 @virtual
-async def test_an_error_that_does_not_pass_stands_at_the_deadline() -> None:
+async def test_last_error_is_the_result_at_the_deadline() -> None:
     lab = Lab()
     lab.on_all(ApiKey.CREATE_TOPICS, lambda _, request: created(request, NotControllerError.code))
     with pytest.raises(NotControllerError):
@@ -153,7 +153,7 @@ async def test_an_error_that_does_not_pass_stands_at_the_deadline() -> None:
 
 
 @virtual
-async def test_without_any_answer_it_is_the_time_that_is_out() -> None:
+async def test_no_response_raises_timeout() -> None:
     lab = Lab(request_timeout_ms=400)
     lab.on_all(ApiKey.CREATE_TOPICS, lambda _, request: None)
     loop = asyncio.get_running_loop()
@@ -167,7 +167,7 @@ async def test_without_any_answer_it_is_the_time_that_is_out() -> None:
 
 
 @virtual
-async def test_a_broker_that_cannot_be_reached() -> None:
+async def test_unreachable_broker_raises_timeout() -> None:
     lab = Lab()
     lab.brokers[0].accepts = False
     with pytest.raises(KafkaTimeoutError, match="could not connect"):
@@ -200,7 +200,7 @@ def offsets_of(request: Any, code: int = 0) -> ListOffsetsResponse:
 
 
 @virtual
-async def test_each_leader_is_asked_for_its_own() -> None:
+async def test_each_leader_receives_its_own_partitions() -> None:
     lab = Lab(3)
     lab.cluster.set_topic("a", [partition(number, leader=number + 1) for number in range(3)])
     lab.on_all(ApiKey.LIST_OFFSETS, lambda _, request: offsets_of(request))
@@ -212,7 +212,7 @@ async def test_each_leader_is_asked_for_its_own() -> None:
 
 
 @virtual
-async def test_a_leader_that_has_moved_is_found_again() -> None:
+async def test_moved_leader_is_found_again() -> None:
     lab = Lab(2)
     lab.cluster.set_topic("a", [partition(0, leader=1, epoch=1), partition(1, leader=2, epoch=1)])
 
@@ -231,7 +231,7 @@ async def test_a_leader_that_has_moved_is_found_again() -> None:
 
 
 @virtual
-async def test_one_leader_that_is_down_does_not_spoil_the_others() -> None:
+async def test_unreachable_leader_does_not_affect_other_partitions() -> None:
     lab = Lab(2)
     lab.cluster.set_topic("a", [partition(0, leader=1), partition(1, leader=2)])
     lab.on_all(ApiKey.LIST_OFFSETS, lambda _, request: offsets_of(request))
@@ -248,7 +248,7 @@ async def test_one_leader_that_is_down_does_not_spoil_the_others() -> None:
 
 
 @virtual
-async def test_each_group_is_asked_for_at_its_coordinator() -> None:
+async def test_each_group_request_goes_to_its_coordinator() -> None:
     lab = Lab(2)
     lab.coordinators = {"g1": 1, "g2": 2}
     lab.on_all(
@@ -265,7 +265,7 @@ async def test_each_group_is_asked_for_at_its_coordinator() -> None:
 
 
 @virtual
-async def test_a_coordinator_that_has_moved_or_loads_is_found_and_waited_for() -> None:
+async def test_moved_or_loading_coordinator_is_retried() -> None:
     lab = Lab(2)
     lab.coordinators = {"g": 1}
     answers = [NotCoordinatorError.code, CoordinatorLoadInProgressError.code, CoordinatorLoadInProgressError.code, 0]
@@ -281,7 +281,7 @@ async def test_a_coordinator_that_has_moved_or_loads_is_found_and_waited_for() -
 
 
 @virtual
-async def test_errors_of_one_group_are_its_own() -> None:
+async def test_error_of_one_group_does_not_affect_others() -> None:
     lab = Lab()
     codes = {"good": 0, "bad": GroupAuthorizationFailedError.code}
     lab.on_all(
@@ -316,7 +316,7 @@ async def test_groups_of_all_brokers_are_listed_once() -> None:
 
 
 @virtual
-async def test_a_broker_without_describe_cluster_tells_it_by_metadata() -> None:
+async def test_describe_cluster_falls_back_to_metadata() -> None:
     lab = Lab(2)
     for broker in lab.brokers:
         broker.versions[ApiKey.DESCRIBE_CLUSTER] = ()  # type: ignore[assignment]
@@ -330,7 +330,7 @@ async def test_a_broker_without_describe_cluster_tells_it_by_metadata() -> None:
 
 
 @pytest.mark.parametrize("newest", [2, 5, 7, 8, 9, 10])
-def test_offsets_of_groups_in_all_versions(newest: int) -> None:
+def test_group_offsets_in_all_versions(newest: int) -> None:
     async def main() -> None:
         lab = Lab()
         lab.brokers[0].versions[ApiKey.OFFSET_FETCH] = (0, newest)
@@ -366,7 +366,7 @@ def test_offsets_of_groups_in_all_versions(newest: int) -> None:
 
 
 @pytest.mark.parametrize("newest", [1, 5, 6])
-def test_deleting_topics_in_all_versions(newest: int) -> None:
+def test_delete_topics_in_all_versions(newest: int) -> None:
     async def main() -> None:
         lab = Lab()
         lab.brokers[0].versions[ApiKey.DELETE_TOPICS] = (0, newest)
@@ -383,7 +383,7 @@ def test_deleting_topics_in_all_versions(newest: int) -> None:
 
 
 @virtual
-async def test_what_an_old_broker_cannot_do_is_said_at_once() -> None:
+async def test_unsupported_calls_raise_at_once() -> None:
     lab = Lab()
     lab.brokers[0].versions |= {ApiKey.LEAVE_GROUP: (0, 2), ApiKey.LIST_GROUPS: (0, 3), ApiKey.LIST_OFFSETS: (1, 6)}
     lab.cluster.set_topic("a")
@@ -402,7 +402,7 @@ async def test_what_an_old_broker_cannot_do_is_said_at_once() -> None:
 
 
 @virtual
-async def test_a_brokers_own_settings_are_asked_of_itself() -> None:
+async def test_broker_configs_are_requested_from_the_broker_itself() -> None:
     lab = Lab(3)
     lab.on_all(
         ApiKey.DESCRIBE_CONFIGS,
@@ -428,7 +428,7 @@ async def test_a_brokers_own_settings_are_asked_of_itself() -> None:
 
 
 @virtual
-async def test_arguments_that_cannot_be_used() -> None:
+async def test_invalid_arguments_raise() -> None:
     lab = Lab()
     admin: Any = lab.admin
     for call, words in [
@@ -450,7 +450,7 @@ async def test_arguments_that_cannot_be_used() -> None:
 
 
 @virtual
-async def test_nothing_is_asked_for_nothing() -> None:
+async def test_empty_arguments_send_no_request() -> None:
     lab = Lab()
     assert await lab.admin.create_topics([]) == {}
     assert await lab.admin.delete_groups([]) == {}
@@ -460,7 +460,7 @@ async def test_nothing_is_asked_for_nothing() -> None:
 
 
 @virtual
-async def test_after_close() -> None:
+async def test_calls_after_close_raise() -> None:
     lab = Lab()
     await lab.admin.close()
     await lab.admin.close()

@@ -33,11 +33,11 @@ def calls(cls: type) -> set[str]:
     return {name for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_both_faces_have_the_same_calls() -> None:
+def test_blocking_and_asyncio_admin_have_the_same_methods() -> None:
     assert calls(headrace.Admin) == calls(AdminCore) == calls(headrace.aio.Admin)
 
 
-def test_every_call_says_what_it_does() -> None:
+def test_every_method_has_a_docstring() -> None:
     for name in calls(headrace.Admin):
         assert inspect.getdoc(getattr(headrace.Admin, name)), name
         if name != "close":
@@ -45,7 +45,7 @@ def test_every_call_says_what_it_does() -> None:
             assert list(ours.parameters) == list(theirs.parameters)
 
 
-def test_every_admin_api_that_the_broker_serves_is_reached() -> None:
+def test_admin_covers_every_admin_api_of_the_broker() -> None:
     assert handlers is not None  # importing them fills the registry
     folder = Path(inspect.getfile(headrace.client.admin)).parent
     source = "".join(path.read_text() for path in folder.glob("*.py"))
