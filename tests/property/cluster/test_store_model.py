@@ -157,14 +157,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.nodes[made] = ModelNode(b"")
 
     @rule()
-    def close_and_open(self) -> None:
+    def close_and_reopen(self) -> None:
         for store in self.stores:
             self.loop.run_until_complete(store.close())
             self.model.end_session(store.session_id)
         self._open()
 
     @rule()
-    def die_and_open(self) -> None:
+    def kill_and_reopen(self) -> None:
         self._crash()
         for store in self.stores:
             self.model.end_session(store.session_id)
@@ -176,7 +176,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.stores[which].expire_session())
 
     @invariant()
-    def is_as_the_model_says(self) -> None:
+    def store_equals_model(self) -> None:
         if self.stores:
             self.loop.run_until_complete(self._compare())
 

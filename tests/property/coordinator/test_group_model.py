@@ -124,7 +124,7 @@ class GroupModel(RuleBasedStateMachine):
         """Starts with a stable group: most rules need one."""
         for instance in (None, None, "one"):
             self.start("a", instance, 9)
-        self.go_on(14, 100)
+        self.all_continue(14, 100)
         assert self.bench.shard.groups["a"].state is GroupState.STABLE
         assert len(self.oracles["a"].owners) == len(PARTITIONS)
         self.log.replicated = not slow
@@ -143,7 +143,7 @@ class GroupModel(RuleBasedStateMachine):
             self.send_join(client)
 
     @rule(rounds=st.integers(1, 8), ms=st.sampled_from([0, 100, 1_000]))
-    def go_on(self, rounds: int, ms: int) -> None:
+    def all_continue(self, rounds: int, ms: int) -> None:
         """All clients do their next step, as in an undisturbed group."""
         for _ in range(rounds):
             self.bench.pass_time(ms)
@@ -153,7 +153,7 @@ class GroupModel(RuleBasedStateMachine):
                 self.log.failure = None
 
     @rule(assigns=st.booleans())
-    def gather(self, assigns: bool) -> None:
+    def all_join(self, assigns: bool) -> None:
         """All clients join; only leaders send SyncGroup."""
         for client in sorted(self.alive, key=lambda client: not client.leads):  # a leader that joins starts a rebalance
             client.sync = None
@@ -172,20 +172,20 @@ class GroupModel(RuleBasedStateMachine):
         self.start("a", "one", 9, joins=True)
 
     @rule(which=st.lists(WHICH, min_size=1, max_size=6))
-    def some_go_on(self, which: list[int]) -> None:
+    def some_continue(self, which: list[int]) -> None:
         for each in which:
             if self.alive:
                 self.step(self.alive[-1 - each % len(self.alive)])
 
     @rule(seconds=st.sampled_from([12, 32, 64]))
-    def only_beat(self, seconds: int) -> None:
+    def only_send_heartbeats(self, seconds: int) -> None:
         """All clients only send heartbeats."""
         for _ in range(0, seconds, 4):
             for client in self.alive:
                 if client.generation >= 0 and client.join is None and client.sync is None:
                     self.read_error(client, self.record_heartbeat(client.identity))
             self.bench.pass_time(4_000)
-            self.check_waiting()
+            self.check_pending_requests()
 
     def step(self, client: FakeClient) -> None:
         """A client's next step: it reads a response or sends a request."""
@@ -206,7 +206,7 @@ class GroupModel(RuleBasedStateMachine):
     # ---- unexpected requests
 
     @rule(which=WHICH)
-    def join_again(self, which: int) -> None:
+    def rejoin(self, which: int) -> None:
         """A client sends a new request without waiting for its response."""
         client = self.pick(which)
         if client is not None:
@@ -214,14 +214,14 @@ class GroupModel(RuleBasedStateMachine):
             self.send_join(client)
 
     @rule(which=WHICH)
-    def lose_a_reply(self, which: int) -> None:
+    def lose_response(self, which: int) -> None:
         client = self.pick(which)
         if client is not None:
             client.join = client.sync = None
             client.needs_join = True
 
     @rule(which=WHICH)
-    def beat_now(self, which: int) -> None:
+    def send_heartbeat_now(self, which: int) -> None:
         client = self.pick(which)
         if client is not None and client.generation >= 0:
             self.read_error(client, self.record_heartbeat(client.identity))
@@ -247,7 +247,7 @@ class GroupModel(RuleBasedStateMachine):
             self.alive = [each for each in self.alive if each is not client]
 
     @rule(which=WHICH)
-    def hang_or_wake(self, which: int) -> None:
+    def pause_or_resume(self, which: int) -> None:
         """A client pauses, and continues with its old state."""
         client = self.pick(which)
         if client in self.alive:
@@ -260,7 +260,7 @@ class GroupModel(RuleBasedStateMachine):
         self.remove(group_id, "", instance)
 
     @rule(group_id=MOSTLY_A, partition=st.integers(0, 1), offset=st.integers(0, 1000))
-    def commit_by_hand(self, group_id: str, partition: int, offset: int) -> None:
+    def commit_without_group(self, group_id: str, partition: int, offset: int) -> None:
         self.commit(Identity(group_id, "", None, -1), partition, offset)
 
     @precondition(lambda self: self.log.replicated)
@@ -284,7 +284,7 @@ class GroupModel(RuleBasedStateMachine):
         number=st.integers(0, 1000),
         instance=st.sampled_from(["own", "own", "own", "one", None]),
     )
-    def say_again(self, which: int, kind: str, number: int, instance: str | None) -> None:
+    def repeat_old_request(self, which: int, kind: str, number: int, instance: str | None) -> None:
         if not self.identities:
             return
         said = self.identities[-1 - which % len(self.identities)]
@@ -318,7 +318,7 @@ class GroupModel(RuleBasedStateMachine):
 
     def join(self, said: Identity, version: int) -> Replies:
         oracle = self.oracles[said.group_id]
-        was_lost = oracle.is_lost(said.member_id, self.now_ms)
+        was_lost = oracle.has_timed_out(said.member_id, self.now_ms)
 
         def seen(reply: Any) -> None:
             error = for_code(reply.error_code) if reply.error_code else None
@@ -332,10 +332,10 @@ class GroupModel(RuleBasedStateMachine):
                 return
             assert said.member_id in ("", reply.member_id)
             own = oracle.instances.get(reply.member_id, said.instance)
-            oracle.told_generation(reply.member_id, own, reply.generation_id, self.now_ms)
+            oracle.record_generation(reply.member_id, own, reply.generation_id, self.now_ms)
             self.identities.append(Identity(said.group_id, reply.member_id, own, reply.generation_id))
             if reply.leader == reply.member_id:
-                oracle.told_members({member.member_id for member in reply.members}, self.now_ms)
+                oracle.record_members({member.member_id for member in reply.members}, self.now_ms)
 
         before = set(oracle.known)
         has_waited = False
@@ -364,7 +364,7 @@ class GroupModel(RuleBasedStateMachine):
             if reply.error_code:
                 self.note_error(said, for_code(reply.error_code))
             else:
-                oracle.told_share(said.member_id, said.generation, reply.assignment)
+                oracle.record_assignment(said.member_id, said.generation, reply.assignment)
                 stored = stored_groups(self.log.batches)[said.group_id]
                 written = {each.member_id: each.assignment for each in stored.members}
                 assert (stored.generation, written[said.member_id]) == (said.generation, reply.assignment)
@@ -510,18 +510,18 @@ class GroupModel(RuleBasedStateMachine):
         self.bench.pass_time(ms)
 
     @rule()
-    def writes_fail_for_a_while(self) -> None:
+    def fail_writes(self) -> None:
         self.log.failure = NotEnoughReplicasError("too few")
 
     @rule(slow=st.sampled_from([True, True, False]))
-    def replicas_are_slow(self, slow: bool) -> None:
+    def delay_commits(self, slow: bool) -> None:
         if not slow and not self.log.replicated:
             self.log.commit()
             self.fast_since_ms = self.now_ms
         self.log.replicated = not slow
 
     @rule(fail=st.booleans())
-    def replicas_answer(self, fail: bool) -> None:
+    def commit_pending(self, fail: bool) -> None:
         self.log.commit(CoordinatorNotAvailableError("too slow") if fail else None)
         self.check_replay()
 
@@ -558,7 +558,7 @@ class GroupModel(RuleBasedStateMachine):
     # ---- always
 
     @invariant()
-    def check_waiting(self) -> None:
+    def check_pending_requests(self) -> None:
         """A rebalance ends in time: initial delay, rebalance timeout, and the same timeout for SyncGroup."""
         longest_ms = 100 + 2 * REBALANCE_MS + SLACK_MS
         for replies in self.requests:
@@ -566,12 +566,12 @@ class GroupModel(RuleBasedStateMachine):
             assert replies or not self.log.replicated or waits_ms <= longest_ms, f"a request waits for {waits_ms} ms"
 
     @invariant()
-    def members_have_joined(self) -> None:
+    def members_of_a_generation_have_joined(self) -> None:
         for oracle in self.oracles.values():
-            oracle.check_told()
+            oracle.check_assignments()
 
     @invariant()
-    def offsets_are_what_was_committed(self) -> None:
+    def committed_offsets_are_kept(self) -> None:
         for oracle in self.oracles.values():
             for partition in PARTITIONS:
                 assert self.bench.committed(partition=partition, group_id=oracle.group_id) == oracle.committed(
@@ -579,7 +579,7 @@ class GroupModel(RuleBasedStateMachine):
                 )
 
     @invariant()
-    def timers_are_of_what_is_there(self) -> None:
+    def only_existing_members_have_timers(self) -> None:
         groups = self.bench.shard.groups
         scheduled = self.bench.context.scheduled()
         assert len(self.bench.timer) == len(scheduled)
@@ -592,7 +592,7 @@ class GroupModel(RuleBasedStateMachine):
             assert kind != "sync" or group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
     @invariant()
-    def groups_are_sound(self) -> None:
+    def group_states_are_consistent(self) -> None:
         for group in self.bench.shard.groups.values():
             check_sound(group, self.bench.config.max_size)
         self.requests = [replies for replies in self.requests if not replies]
@@ -666,13 +666,13 @@ def test_assignment_commits_while_next_generation_waits_for_its_own() -> None:
     """A history that random search rarely finds."""
     model = GroupModel()
     model.found(slow=True)
-    model.gather(assigns=True)
-    model.gather(assigns=False)
+    model.all_join(assigns=True)
+    model.all_join(assigns=False)
     for client in model.alive:
         if not client.leads:
             model.step(client)
-    model.replicas_answer(fail=False)
+    model.commit_pending(fail=False)
     assert [client.sync for client in model.alive if not client.leads] == [[], []]
-    model.go_on(rounds=3, ms=0)
-    model.replicas_are_slow(slow=False)
+    model.all_continue(rounds=3, ms=0)
+    model.delay_commits(slow=False)
     model.teardown()

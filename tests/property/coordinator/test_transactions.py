@@ -51,7 +51,7 @@ class Transactions(RuleBasedStateMachine):
         producer.identity = identity
 
     @rule(name=st.sampled_from(NAMES), version=st.sampled_from([0, 2]))
-    def come(self, name: str, version: int) -> None:
+    def start_producer(self, name: str, version: int) -> None:
         """A new producer with an existing transactional id; it fences earlier producers."""
         try:
             given = self.coordinator.init(name=name)
@@ -149,7 +149,7 @@ class Transactions(RuleBasedStateMachine):
                 self.fence(name)
 
     @invariant()
-    def a_marker_is_due_for_each_prepared_transaction(self) -> None:
+    def every_prepared_transaction_has_pending_markers(self) -> None:
         prepared = {
             each.transactional_id
             for each in self.coordinator.bench.shard.transactions.values()

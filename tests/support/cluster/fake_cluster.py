@@ -116,7 +116,7 @@ class FakeBroker:
     def leads(self) -> set[TopicPartition]:
         return {tp for tp, (leader, _) in self.hosted.items() if leader == self.id}
 
-    def told(self, kind: type[Command]) -> list[Command]:
+    def received(self, kind: type[Command]) -> list[Command]:
         return [command for command in self.commands if isinstance(command, kind)]
 
 

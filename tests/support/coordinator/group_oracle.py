@@ -69,15 +69,15 @@ class GroupOracle:
             and member_id not in self.dead
             and instance in (None, self.instances.get(member_id))
             and generation == self.generation
-            and not self.is_lost(member_id, now_ms)
+            and not self.has_timed_out(member_id, now_ms)
         )
 
-    def is_lost(self, member_id: str, now_ms: int) -> bool:
+    def has_timed_out(self, member_id: str, now_ms: int) -> bool:
         if self.waiting.get(member_id):
             return False
         return now_ms - self.heard_ms.get(member_id, 0) > self.session_ms + SLACK_MS
 
-    def told_generation(self, member_id: str, instance: str | None, generation: int, now_ms: int) -> None:
+    def record_generation(self, member_id: str, instance: str | None, generation: int, now_ms: int) -> None:
         assert member_id not in self.dead, f"{member_id} joined, which is no member any more"
         assert generation >= self.generation, f"generation {generation} after {self.generation}"
         if generation > self.generation:
@@ -88,14 +88,14 @@ class GroupOracle:
         self.instances[member_id] = instance
         self.heard_ms[member_id] = now_ms
 
-    def told_members(self, member_ids: set[str], now_ms: int) -> None:
+    def record_members(self, member_ids: set[str], now_ms: int) -> None:
         """A leader's response has all members of its generation."""
         self.expected = set(member_ids)
         self.dead |= self.known - member_ids
         for member_id in member_ids:
             self.heard_ms[member_id] = now_ms
 
-    def told_share(self, member_id: str, generation: int, partitions: bytes) -> None:
+    def record_assignment(self, member_id: str, generation: int, partitions: bytes) -> None:
         """Identifies an owner: a restarted static member keeps its partitions."""
         assert member_id not in self.dead, f"{member_id} was given partitions, which is no member any more"
         assert generation == self.generation, f"a share of generation {generation} in {self.generation}"
@@ -106,7 +106,7 @@ class GroupOracle:
             other = self.owners.setdefault((self.life, generation, partition), owner)
             assert owner == other, f"{partition} of generation {generation} is {other}'s and {owner}'s"
 
-    def check_told(self) -> None:
+    def check_assignments(self) -> None:
         """The members of a generation have joined it; a static member may be absent."""
         for member_id in self.expected & self.known - self.dead:
             assert member_id in self.told or self.instances[member_id] is not None, f"{member_id} did not join again"

@@ -16,8 +16,8 @@ class Following:
     """A watcher that records its notifications."""
 
     def __init__(self, store: EmbeddedStore, clock: ManualClock):
-        self.told: list[tuple[str, dict[str, str]]] = []
-        self.watcher = ConfigWatcher(store, clock, lambda entity, config: self.told.append((str(entity), config)))
+        self.notified: list[tuple[str, dict[str, str]]] = []
+        self.watcher = ConfigWatcher(store, clock, lambda entity, config: self.notified.append((str(entity), config)))
 
 
 async def make_store() -> tuple[EmbeddedStore, ManualClock]:
@@ -88,8 +88,8 @@ async def test_every_broker_is_notified() -> None:
     await configs.set(ORDERS, {"a": "1"})
     await configs.set(ConfigEntity.all_brokers(), {"b": "2"})
     for broker in brokers:
-        await until(lambda broker=broker: len(broker.told) >= 2)  # type: ignore[misc]
-        assert broker.told == [("topics/orders", {"a": "1"}), ("brokers/<default>", {"b": "2"})]
+        await until(lambda broker=broker: len(broker.notified) >= 2)  # type: ignore[misc]
+        assert broker.notified == [("topics/orders", {"a": "1"}), ("brokers/<default>", {"b": "2"})]
         await broker.watcher.stop()
 
 
@@ -100,7 +100,7 @@ async def test_many_fast_changes_end_with_last_value() -> None:
     await following.watcher.start()
     for number in range(20):
         await ConfigStore(store).set(ORDERS, {"n": str(number)})
-    await until(lambda: following.told and following.told[-1][1] == {"n": "19"})
+    await until(lambda: following.notified and following.notified[-1][1] == {"n": "19"})
     await following.watcher.stop()
 
 
@@ -111,8 +111,8 @@ async def test_skips_corrupt_notification(caplog: pytest.LogCaptureFixture) -> N
     await following.watcher.start()
     await store.create(f"{znodes.CONFIG_CHANGES}/config_change_", b"nonsense", sequential=True)
     await ConfigStore(store).set(ORDERS, {"a": "1"})
-    await until(lambda: following.told)
-    assert following.told == [("topics/orders", {"a": "1"})]
+    await until(lambda: following.notified)
+    assert following.notified == [("topics/orders", {"a": "1"})]
     assert "config_change_0000000000 of the coordination store is corrupt" in caplog.text
     await following.watcher.stop()
 
@@ -120,19 +120,19 @@ async def test_skips_corrupt_notification(caplog: pytest.LogCaptureFixture) -> N
 @async_test
 async def test_failing_listener_gets_next_change(caplog: pytest.LogCaptureFixture) -> None:
     store, clock = await make_store()
-    told: list[dict[str, str]] = []
+    notified: list[dict[str, str]] = []
 
     def listen(_: ConfigEntity, config: dict[str, str]) -> None:
-        told.append(config)
-        if len(told) == 1:
+        notified.append(config)
+        if len(notified) == 1:
             raise ValueError("bug")
 
     watcher = ConfigWatcher(store, clock, listen)
     await watcher.start()
     await ConfigStore(store).set(ORDERS, {"a": "1"})
-    await until(lambda: len(told) == 1)
+    await until(lambda: len(notified) == 1)
     await ConfigStore(store).set(ORDERS, {"a": "2"})
-    await until(lambda: len(told) == 2)
+    await until(lambda: len(notified) == 2)
     assert "bug" in caplog.text
     await watcher.stop()
 
@@ -143,10 +143,10 @@ async def test_purges_old_notifications() -> None:
     following = Following(store, clock)
     await following.watcher.start()
     await ConfigStore(store).set(ORDERS, {"a": "1"})
-    await until(lambda: following.told)
+    await until(lambda: following.notified)
     clock.advance(NOTIFICATION_RETENTION_MS)
     await ConfigStore(store).set(ORDERS, {"a": "2"})
-    await until(lambda: len(following.told) == 2)
+    await until(lambda: len(following.notified) == 2)
     await following.watcher.stop()
     assert await store.children(znodes.CONFIG_CHANGES) == ["config_change_0000000001"]
 
@@ -160,7 +160,7 @@ async def test_watcher_catches_up_after_session_expiry() -> None:
     await session.expire_session()
     await ConfigStore(store).set(ORDERS, {"a": "1"})
     following.watcher.restart_watch()
-    await until(lambda: following.told)
+    await until(lambda: following.notified)
     await ConfigStore(store).set(ORDERS, {"a": "2"})
-    await until(lambda: len(following.told) == 2)
+    await until(lambda: len(following.notified) == 2)
     await following.watcher.stop()

@@ -143,9 +143,9 @@ async def test_new_topic_is_sent_to_all_brokers() -> None:
         assert broker.image.topic_is_ready("orders", 2)
         assert broker.image.topic_id("orders") == made.topic_id
         assert broker.hosted == {ORDERS: (1, 0), TopicPartition("orders", 1): (2, 0)}
-        told = [one for one in broker.told(LeaderAndIsr) if isinstance(one, LeaderAndIsr)]
-        assert len(told) == 1
-        assert all(state.is_new for state in told[0].partitions)
+        commands = [command for command in broker.received(LeaderAndIsr) if isinstance(command, LeaderAndIsr)]
+        assert len(commands) == 1
+        assert all(state.is_new for state in commands[0].partitions)
     await cluster.close()
 
 

@@ -66,11 +66,11 @@ async def test_first_online_replica_becomes_first_leader() -> None:
     await machines.store.delete(znodes.state_path(TP))
     assert await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE) == {}
     assert await machines.written() == Leadership(2, 0, (2, 3), 1, 0)
-    told = machines.commands(LeaderAndIsr)
-    assert sorted(told) == [2, 3]
-    (state,) = told[2].partitions
+    commands = machines.commands(LeaderAndIsr)
+    assert sorted(commands) == [2, 3]
+    (state,) = commands[2].partitions
     assert (state.leader, state.isr, state.is_new, state.offline_replicas) == (2, (2, 3), True, (1,))
-    assert told[2].broker_epoch == 102
+    assert commands[2].broker_epoch == 102
     assert sorted(machines.commands(UpdateMetadata)) == [2, 3]
 
 

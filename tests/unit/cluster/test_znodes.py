@@ -147,7 +147,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], bytes, str]] = [
     ),
     (lambda data: znodes.decode_topic("t", data), b"[]", "/brokers/topics/t .* not a JSON object"),
     (lambda data: znodes.decode_topic("t", data), b"{}", "'topic_id' is not a string"),
-    (lambda data: znodes.decode_topic("t", data), b'{"topic_id":"x"}', "'x' is not an id"),
+    (lambda data: znodes.decode_topic("t", data), b'{"topic_id":"x"}', "Invalid id 'x'"),
     (
         lambda data: znodes.decode_topic("t", data),
         b'{"topic_id":"L4tkSDvtSWyV2FJpQYyZlA"}',

@@ -88,7 +88,7 @@ def test_partition_metadata_has_kafka_format(tmp_path: Path) -> None:
         (b"", "expected 'version: 0' and 'topic_id: <id>'"),
         (b"version: 1\ntopic_id: L4tkSDvtSWyV2FJpQYyZlA", "expected 'version: 0'"),
         (b"version: 0\n", "'topic_id: <id>'"),
-        (b"version: 0\ntopic_id: orders", "'orders' is not an id"),
+        (b"version: 0\ntopic_id: orders", "Invalid id 'orders'"),
         (b"\xff" * 20, "can't decode byte 0xff"),
     ],
 )
@@ -131,7 +131,7 @@ def test_reads_meta_properties_of_other_versions(tmp_path: Path, content: str, f
         (b"version=1\ncluster.id=abc\nnode.id=three\n", "a node.id"),
         ("version=1\ncluster.id=abc\nnode.id=³\n".encode(), "a node.id"),
         (b"version=1\nnode.id=3\n", "a cluster.id"),
-        (b"version=1\ncluster.id=abc\nnode.id=3\ndirectory.id=here\n", "'here' is not an id"),
+        (b"version=1\ncluster.id=abc\nnode.id=3\ndirectory.id=here\n", "Invalid id 'here'"),
         (b"\xff\xff", "can't decode byte 0xff"),
     ],
 )
