@@ -93,7 +93,7 @@ def test_other_clients_read_records(broker: Broker, new_topic: NewTopic, codec: 
         futures = [
             producer.send(topic, row.value, row.key, list(row.headers), row.partition, row.timestamp) for row in rows
         ]
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         expected = with_offsets(rows)
         places = [
             (future.get(timeout_ms=0).partition, future.get(timeout_ms=0).offset, future.get(timeout_ms=0).timestamp)
@@ -151,7 +151,7 @@ def test_asyncio_producer(broker: Broker, new_topic: NewTopic) -> None:
             metadata = await producer.send_and_wait(topic, b"0", key=b"k")
             assert (metadata.partition, metadata.offset) == (0, 0)
             futures = [await producer.send(topic, b"%d" % n) for n in range(1, 1000)]
-            await producer.flush(PATIENCE)
+            await producer.flush(timeout_ms=PATIENCE_MS)
             assert [(await future).offset for future in futures] == list(range(1, 1000))
             rows = await producer.send_arrow(topic, pa.table({"value": pa.array([b"row"] * 10, pa.binary())}))
             assert (await rows).ranges[0].base_offset == 1000
@@ -169,7 +169,7 @@ def test_acks_configs(broker: Broker, new_topic: NewTopic, acks: str) -> None:
     topic = new_topic(1)
     with make(broker, acks=acks) as producer:
         futures = [producer.send(topic, b"%d" % n) for n in range(100)]
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         assert [future.get(timeout_ms=0).offset for future in futures] == (
             [-1] * 100 if acks == "0" else list(range(100))
         )
@@ -220,7 +220,7 @@ def test_many_partitions_and_threads(broker: Broker, new_topic: NewTopic) -> Non
             thread.start()
         for thread in threads:
             thread.join()
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
     seen: dict[bytes | None, list[int]] = {}
     for record in Confluent(broker.bootstrap).read(topic, range(20)):
         seen.setdefault(record.key, []).append(int(record.value or b""))
