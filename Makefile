@@ -53,7 +53,7 @@ tour: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a grou
 # Tests wait more than they compute, so there are more workers than cores. WORKERS=0 runs all in one process.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr $(CORES) '*' 2)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --durations=25 --durations-min=1
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --max-worker-restart=0 --durations=25 --durations-min=1
 
 test: $(VENV)/.built  ## unit, property, integration and compatibility tests: WORKERS=4
 	@$(PYTEST)

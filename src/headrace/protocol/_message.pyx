@@ -92,7 +92,8 @@ cdef Py_ssize_t slot_offset(object descriptor) except -1:
 
 
 cdef Layout layout_of(PyTypeObject* type):
-    cdef PyObject* found = PyDict_GetItemWithError(<object>type_dict(type), LAYOUT)
+    cdef PyObject* attributes = type_dict(type)  # NULL for built-in types since Python 3.12
+    cdef PyObject* found = NULL if attributes is NULL else PyDict_GetItemWithError(<object>attributes, LAYOUT)
     if found is NULL:
         raise TypeError(f"{(<object>type).__name__} is not a message class")
     return <Layout>found
