@@ -3,8 +3,9 @@
 The names below are imported on first use, so `import headrace` is nearly free.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from headrace.common.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
@@ -78,7 +79,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-_HOMES = {
+_MODULES = {
     "Admin": "headrace.client.admin.admin",
     "Assignor": "headrace.client.group.assignors.assignor",
     "Consumer": "headrace.client.consumer.consumer",
@@ -111,13 +112,4 @@ _HOMES = {
     "TopicPartition": "headrace.client.types",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -1,7 +1,8 @@
 """The asyncio clients: `Producer`, `Consumer` and `Admin`. Each belongs to the event loop that it is started on."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from headrace.common.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from headrace.aio.admin import Admin
@@ -10,15 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES = {
+_MODULES = {
     "Admin": "headrace.aio.admin",
     "Consumer": "headrace.aio.consumer",
     "Producer": "headrace.aio.producer",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

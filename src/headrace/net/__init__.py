@@ -7,8 +7,9 @@ shares `transport`.
 Names are imported on first use, so a client does not load the server.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from headrace.common.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from headrace.net.connection import FrameHandler, ResponseSlot, ServerConnection
@@ -31,23 +32,18 @@ __all__ = [
     "SocketServer",
 ]
 
-_HOMES = {
-    "BindError": "listeners",
-    "BoundListener": "listeners",
-    "FileSlice": "transport",
-    "FrameHandler": "connection",
-    "Limits": "limits",
-    "Listener": "listeners",
-    "Part": "transport",
-    "Frame": "transport",
-    "ResponseSlot": "connection",
-    "ServerConnection": "connection",
-    "SocketServer": "server",
+_MODULES = {
+    "BindError": "headrace.net.listeners",
+    "BoundListener": "headrace.net.listeners",
+    "FileSlice": "headrace.net.transport",
+    "FrameHandler": "headrace.net.connection",
+    "Limits": "headrace.net.limits",
+    "Listener": "headrace.net.listeners",
+    "Part": "headrace.net.transport",
+    "Frame": "headrace.net.transport",
+    "ResponseSlot": "headrace.net.connection",
+    "ServerConnection": "headrace.net.connection",
+    "SocketServer": "headrace.net.server",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

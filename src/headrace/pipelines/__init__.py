@@ -5,8 +5,9 @@
 Importing this package is quick: Spark is imported only when a pipeline runs.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headrace.common.lazy_exports import lazy_exports
 from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, PipelineError, Table, Topic, pipeline
 
 if TYPE_CHECKING:
@@ -31,19 +32,13 @@ __all__ = [
     "run",
 ]
 
-_LAZY = {
-    "Parsed": "dead_letters",
-    "dead_letter_value": "dead_letters",
-    "parse_json": "dead_letters",
-    "Runner": "runner",
-    "RunSettings": "run_settings",
-    "run": "runner",
+_MODULES = {
+    "Parsed": "headrace.pipelines.dead_letters",
+    "dead_letter_value": "headrace.pipelines.dead_letters",
+    "parse_json": "headrace.pipelines.dead_letters",
+    "Runner": "headrace.pipelines.runner",
+    "RunSettings": "headrace.pipelines.run_settings",
+    "run": "headrace.pipelines.runner",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
