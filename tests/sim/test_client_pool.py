@@ -10,7 +10,7 @@ from tests.support.client.fake_brokers import FakeBroker, FakeNetwork
 from tests.support.net.virtual_loop import run
 
 from headrace.common.errors import KafkaError
-from headrace.net.broker_pool import BrokerPool, NetSettings, Node
+from headrace.net.broker_pool import BrokerPool, NetConfig, Node
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -27,7 +27,7 @@ class Sim:
             broker.on(ApiKey.HEARTBEAT, lambda _, broker=broker: self.answer(broker))
         self.pool = BrokerPool(
             [self.brokers[0].address],
-            NetSettings(request_timeout_ms=500, max_in_flight=3, max_idle_ms=300),
+            NetConfig(request_timeout_ms=500, max_in_flight=3, max_idle_ms=300),
             dialer=self.network,
             random=random.Random(seed),
         )

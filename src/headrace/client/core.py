@@ -13,14 +13,14 @@ from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerC
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
 from headrace.client.events import ClientEvents
-from headrace.client.metadata import Metadata, MetadataSettings
+from headrace.client.metadata import Metadata, MetadataConfig
 from headrace.client.statistics import Statistics
 from headrace.common.backoff import Backoff
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, KafkaError
 from headrace.common.ids import Random, make_random
 from headrace.common.metrics import Metrics
-from headrace.net.broker_pool import BrokerPool, NetSettings, PoolEvents
+from headrace.net.broker_pool import BrokerPool, NetConfig, PoolEvents
 from headrace.net.dialer import Dialer, SocketDialer
 from headrace.net.errors import KafkaConnectionError
 from headrace.net.nodes import parse_addresses
@@ -65,7 +65,7 @@ class ClientCore(Generic[C_co]):
         self.events = ClientEvents(config)
         self.pool = BrokerPool(
             parse_addresses(config.bootstrap_servers),
-            NetSettings(
+            NetConfig(
                 client_id=config.client_id,
                 software_version=__version__,
                 request_timeout_ms=config.request_timeout_ms,
@@ -91,7 +91,7 @@ class ClientCore(Generic[C_co]):
                 allow_auto_create = config.allow_auto_create_topics
         self.metadata = Metadata(
             self.pool,
-            MetadataSettings(
+            MetadataConfig(
                 max_age_ms=config.metadata_max_age_ms,
                 max_idle_ms=max_idle_ms,
                 retry_backoff_ms=config.retry_backoff_ms,

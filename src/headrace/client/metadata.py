@@ -39,7 +39,7 @@ from headrace.net.broker_pool import BrokerPool, Node
 from headrace.net.errors import KafkaConnectionError
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-__all__ = ["Metadata", "MetadataSettings"]
+__all__ = ["Metadata", "MetadataConfig"]
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ Condition = Callable[[ClusterView], object]
 
 
 @dataclass(frozen=True)
-class MetadataSettings:
+class MetadataConfig:
     """The configuration of `Metadata`."""
 
     max_age_ms: float = 300_000
@@ -77,7 +77,7 @@ class Metadata:
     def __init__(
         self,
         pool: BrokerPool,
-        settings: MetadataSettings,
+        config: MetadataConfig,
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         random: Random | None = None,
@@ -87,13 +87,13 @@ class Metadata:
         self.last_error: KafkaError | None = None
         """The error of the last request; None after a success."""
         self._pool = pool
-        self._settings = settings
+        self._config = config
         self._loop = loop or asyncio.get_running_loop()
         random = random or make_random()
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
-        pace = Backoff(settings.fast_interval_ms, settings.retry_backoff_max_ms, random)
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        pace = Backoff(config.fast_interval_ms, config.retry_backoff_max_ms, random)
         self._schedule = MetadataSchedule(self._loop, pace, self._start_request)
-        self._excluded = tuple(re.compile(pattern) for pattern in settings.excluded)
+        self._excluded = tuple(re.compile(pattern) for pattern in config.excluded)
 
         self._tracked: set[str] = set()
         self._tracks_all = False
@@ -138,7 +138,7 @@ class Metadata:
 
     def track_all(self, on: bool = True) -> None:
         """Starts or stops keeping all topics of the cluster current, for a subscription by pattern."""
-        if on and not self._tracks_all and self._schedule.age_of_all_ms >= self._settings.max_age_ms:
+        if on and not self._tracks_all and self._schedule.age_of_all_ms >= self._config.max_age_ms:
             self._schedule.request_all()
         self._tracks_all = on
 
@@ -190,8 +190,8 @@ class Metadata:
                 raise info.error(f"Topic {name!r}: {_describe(info.error)}")
             if info.error is UnknownTopicOrPartitionError:
                 # With auto-creation, this very request may have created it.
-                since = begun if self._settings.allow_auto_create else self._unknown_since.get(name, begun)
-                if self._age(since) >= self._settings.propagation_max_ms:
+                since = begun if self._config.allow_auto_create else self._unknown_since.get(name, begun)
+                if self._age(since) >= self._config.propagation_max_ms:
                     raise UnknownTopicOrPartitionError(f"Topic {name!r} does not exist")
             self._request(name, again=True)
 
@@ -361,7 +361,7 @@ class Metadata:
                     *(MetadataRequestTopic(name=name) for name in sorted(names)),
                     *(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids),
                 ],
-                allow_auto_topic_creation=self._settings.allow_auto_create and not is_full and self._may_create(names),
+                allow_auto_topic_creation=self._config.allow_auto_create and not is_full and self._may_create(names),
             )
             response: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
             if response.error_code == RebootstrapRequiredError.code:
@@ -391,14 +391,14 @@ class Metadata:
         self._failures += 1
         if self._failing_since is None:
             self._failing_since = now
-        elif self._age(self._failing_since) >= self._settings.rebootstrap_trigger_ms and self._pool.nodes:
+        elif self._age(self._failing_since) >= self._config.rebootstrap_trigger_ms and self._pool.nodes:
             _logger.info(
                 "Client %s: no metadata for %d ms, rebootstrapping",
-                self._pool.settings.client_id,
-                self._settings.rebootstrap_trigger_ms,
+                self._pool.config.client_id,
+                self._config.rebootstrap_trigger_ms,
             )
             self._failing_since = now
-            if self._pool.settings.rebootstrap:
+            if self._pool.config.rebootstrap:
                 self._pool.rebootstrap()
 
     def _request_succeeded(self, response: MetadataResponse, names: set[str], is_full: bool) -> None:
@@ -439,7 +439,7 @@ class Metadata:
             self._seen.add(name)
         self._schedule.topic_refreshed(name, is_progress=not is_missing and info != old)
         if is_missing and is_in_use and (info.error is None or info.error.retriable):
-            if self._age(self._unknown_since.get(name, now)) > self._settings.propagation_max_ms:
+            if self._age(self._unknown_since.get(name, now)) > self._config.propagation_max_ms:
                 self._schedule.request_at(name, now + _UNKNOWN_SECONDS)
             else:
                 self._schedule.retry(name)
@@ -466,21 +466,21 @@ class Metadata:
         return (self._loop.time() - since) * 1000
 
     def _is_fresh(self, name: str) -> bool:
-        return self._schedule.age_ms(name) < self._settings.max_age_ms
+        return self._schedule.age_ms(name) < self._config.max_age_ms
 
     def _names_in_use(self) -> set[str]:
         return self._tracked | self._used.keys()
 
     def _keep_time(self) -> None:
         if self._tick_timer is None and not self._closed:
-            shortest = min(self._settings.max_age_ms, self._settings.max_idle_ms)
+            shortest = min(self._config.max_age_ms, self._config.max_idle_ms)
             seconds = min(_LONGEST_TICK_SECONDS, max(shortest / 10_000, 0.01))
             self._tick_timer = self._loop.call_later(seconds, self._tick)
 
     def _tick(self) -> None:
         """Forgets unused topics and refreshes expired ones."""
-        settings = self._settings
-        for name in [name for name, at in tuple(self._used.items()) if self._age(at) >= settings.max_idle_ms]:
+        config = self._config
+        for name in [name for name, at in tuple(self._used.items()) if self._age(at) >= config.max_idle_ms]:
             if name not in self._response_waiters:
                 del self._used[name]
         in_use = self._names_in_use()
@@ -499,9 +499,9 @@ class Metadata:
         for name in in_use:
             if name in self.view.topics and not self._is_fresh(name):
                 self._request(name)
-        if self._tracks_all and self._schedule.age_of_all_ms >= settings.max_age_ms:
+        if self._tracks_all and self._schedule.age_of_all_ms >= config.max_age_ms:
             self._schedule.request_all()
-        if self._schedule.age_of_brokers_ms >= settings.max_age_ms and self._schedule.is_idle:
+        if self._schedule.age_of_brokers_ms >= config.max_age_ms and self._schedule.is_idle:
             self._schedule.request_brokers()
         self._tick_timer = None
         self._keep_time()

@@ -40,7 +40,7 @@ class LinkState(Enum):
 
 
 @dataclass(frozen=True)
-class NetSettings:
+class NetConfig:
     """The configuration of the pool and its connections."""
 
     client_id: str = ""
@@ -94,7 +94,7 @@ class BrokerLink:
         loop: asyncio.AbstractEventLoop,
         node: Node,
         purpose: str,
-        settings: NetSettings,
+        config: NetConfig,
         dialer: Dialer,
         memory: ResponseMemory,
         random: Random,
@@ -114,12 +114,12 @@ class BrokerLink:
         self.connection: BrokerConnection | None = None
         """The ready connection."""
         self._loop = loop
-        self._settings = settings
+        self._config = config
         self._dialer = dialer
         self._memory = memory
         self._events = events
-        self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
-        self._setup_timeout = Backoff(settings.setup_timeout_ms, settings.setup_timeout_max_ms, random)
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random)
+        self._setup_timeout = Backoff(config.setup_timeout_ms, config.setup_timeout_max_ms, random)
         self._attempt = 0
         self._is_disconnecting = False
         """Whether this client is closing the connection."""
@@ -134,7 +134,7 @@ class BrokerLink:
         connection = self.connection
         return (
             connection is not None
-            and connection.in_flight < self._settings.max_in_flight
+            and connection.in_flight < self._config.max_in_flight
             and (not self.throttled_until or self._loop.time() >= self.throttled_until)
         )
 
@@ -170,7 +170,7 @@ class BrokerLink:
             wait = self.throttled_until - self._loop.time() if self.throttled_until else 0.0
             if wait > 0:
                 await asyncio.sleep(wait)
-            elif connection.in_flight < self._settings.max_in_flight:
+            elif connection.in_flight < self._config.max_in_flight:
                 return connection
             else:
                 waiter: asyncio.Future[None] = self._loop.create_future()
@@ -204,7 +204,7 @@ class BrokerLink:
         return self._connecting
 
     async def _connect(self) -> BrokerConnection:
-        settings = self._settings
+        config = self._config
         try:
             wait = self.retry_at - self._loop.time()
             if wait > 0:
@@ -214,8 +214,8 @@ class BrokerLink:
             connection = BrokerConnection(
                 self._loop,
                 self.node,
-                settings.client_id,
-                settings.max_response_bytes,
+                config.client_id,
+                config.max_response_bytes,
                 self._memory,
                 self.stats,
                 self._lost,
@@ -225,9 +225,9 @@ class BrokerLink:
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
                     await self._dialer.dial(self.node.host, self.node.port, self._attempt, connection)
-                    await connection.negotiate(settings.software_version, 2 * timeout_ms)
-                    if settings.authenticate is not None:
-                        await settings.authenticate(connection)
+                    await connection.negotiate(config.software_version, 2 * timeout_ms)
+                    if config.authenticate is not None:
+                        await config.authenticate(connection)
             except BaseException as error:
                 connection.close("it could not be established")
                 if isinstance(error, TimeoutError):

@@ -1,6 +1,6 @@
 """The brokers that a client knows, and the connections to them.
 
-    pool = BrokerPool([("localhost", 9092)], NetSettings())
+    pool = BrokerPool([("localhost", 9092)], NetConfig())
     response = await pool.send_to_any(MetadataRequest(topics=None))
     pool.set_nodes(nodes_of(response))
     response = await pool.send(1, FetchRequest(...))
@@ -19,14 +19,14 @@ from typing import Any
 
 from headrace.common.ids import Random, make_random
 from headrace.net.broker_connection import ResponseFuture
-from headrace.net.broker_link import BrokerLink, LinkState, NetSettings, NoEvents, PoolEvents
+from headrace.net.broker_link import BrokerLink, LinkState, NetConfig, NoEvents, PoolEvents
 from headrace.net.dialer import Dialer, SocketDialer
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 from headrace.net.nodes import Node
 from headrace.net.responses import ResponseMemory
 from headrace.protocol import Message
 
-__all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
+__all__ = ["BrokerPool", "NetConfig", "NoEvents", "Node", "PoolEvents"]
 
 _logger = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ class BrokerPool:
     def __init__(
         self,
         bootstrap: Iterable[tuple[str, int]],
-        settings: NetSettings,
+        config: NetConfig,
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         dialer: Dialer | None = None,
         random: Random | None = None,
         events: PoolEvents | None = None,
     ):
-        self.settings = settings
+        self.config = config
         self._loop = loop or asyncio.get_running_loop()
         self._dialer = dialer or SocketDialer()
         self._memory = ResponseMemory()
@@ -148,7 +148,7 @@ class BrokerPool:
         link = self._link(node_id, purpose)
         connection = await link.ready()
         version = connection.version_for(type(request).__api_key__, min_version, max_version)
-        timeout = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         return await connection.send(request, version, timeout, expect_response)
 
     def send_now(
@@ -167,7 +167,7 @@ class BrokerPool:
         if link is None or link.connection is None:
             raise NodeNotReadyError(f"no connection to broker {node_id}")
         version = link.connection.version_for(type(request).__api_key__, min_version, max_version)
-        timeout = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         return link.send_now(request, version, timeout, expect_response)
 
     async def send_to_any(
@@ -255,7 +255,7 @@ class BrokerPool:
         """
         known = [self._rank(node_id, purpose) for node_id in self._nodes]
         best = min(known, default=None)
-        if best is None or (best[0] >= _FAILED and self.settings.rebootstrap):
+        if best is None or (best[0] >= _FAILED and self.config.rebootstrap):
             addresses = {(node.host, node.port) for node in self._nodes.values()}
             others = [node.id for node in self._bootstrap.values() if (node.host, node.port) not in addresses]
             ranked = [self._rank(node_id, purpose) for node_id in others]
@@ -290,7 +290,7 @@ class BrokerPool:
             if node is None:
                 raise UnknownBrokerIdError(f"no broker with id {node_id} is known")
             link = BrokerLink(
-                self._loop, node, purpose, self.settings, self._dialer, self._memory, self._random, self._events
+                self._loop, node, purpose, self.config, self._dialer, self._memory, self._random, self._events
             )
             self._links[node_id, purpose] = link
             if self._sweep_timer is None:
@@ -306,14 +306,14 @@ class BrokerPool:
 
     @property
     def _sweep_seconds(self) -> float:
-        idle_ms = self.settings.max_idle_ms
+        idle_ms = self.config.max_idle_ms
         return _SWEEP_SECONDS if idle_ms < 0 else min(_SWEEP_SECONDS, max(idle_ms / 2000, 0.01))
 
     def _sweep(self) -> None:
         """Closes idle connections and frees their memory."""
         for link in self._links.values():
-            if self.settings.max_idle_ms >= 0:
-                link.close_if_idle(self.settings.max_idle_ms)
+            if self.config.max_idle_ms >= 0:
+                link.close_if_idle(self.config.max_idle_ms)
         self._memory.trim()
         self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
 

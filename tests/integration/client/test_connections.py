@@ -1,4 +1,4 @@
-"""Connections to real sockets: brokers with faults, and what is no broker at all."""
+"""Connections over real sockets: brokers with faults, and other servers."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
 from headrace.common.errors import ConfigError, RequestTimedOutError
-from headrace.net.broker_pool import BrokerPool, NetSettings
+from headrace.net.broker_pool import BrokerPool, NetConfig
 from headrace.net.dialer import SocketDialer
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -41,7 +41,7 @@ async def open_core(servers: str, **settings: Any) -> AsyncIterator[ClientCore]:
 
 
 async def ask(core: ClientCore) -> MetadataResponse:
-    """One attempt, and what comes of it."""
+    """Makes one attempt to connect."""
     reply = await core.pool.send_to_any(MetadataRequest(topics=[]))
     assert isinstance(reply, MetadataResponse)
     return reply
@@ -138,7 +138,7 @@ def test_reconnects_to_restarted_broker(clean: bool) -> None:
 
 
 def test_connection_cut_at_every_byte_of_the_responses() -> None:
-    """Whatever byte is the last one, the client comes to the same view in the end."""
+    """Whichever byte is the last, the client reaches the same view in the end."""
 
     async def main() -> None:
         with CuttingProxy() as proxy:
@@ -157,13 +157,13 @@ def test_connection_cut_at_every_byte_of_the_responses() -> None:
     run(main())
 
 
-# ---- nobody there
+# ---- unreachable servers
 
 
 def test_connection_refused() -> None:
     async def main() -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+            probe.bind(("127.0.0.1", 0))  # bound, but not listening
             port = probe.getsockname()[1]
             async with open_core(f"127.0.0.1:{port}") as core:
                 with pytest.raises(KafkaConnectionError, match=rf"could not connect to 127.0.0.1:{port}: .*111"):
@@ -194,7 +194,7 @@ def test_one_reachable_bootstrap_server_is_enough(broker: EmbeddedBroker) -> Non
     run(main())
 
 
-# ---- somebody else
+# ---- other servers
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -266,7 +266,7 @@ def test_plaintext_client_on_tls_port(certificate: Path) -> None:
             server(say_nothing, server_context(certificate)) as port,
             open_core(f"127.0.0.1:{port}", socket_connection_setup_timeout_ms=60_000) as core,
         ):
-            # What a server says, or whether it says anything, when it gets no handshake, is up to it.
+            # Servers differ in their reaction to a missing handshake.
             with pytest.raises(KafkaConnectionError, match=r"TLS|closed the connection|was lost"):
                 await ask(core)
 
@@ -288,7 +288,7 @@ def server_context(certificate: Path) -> ssl.SSLContext:
 
 
 def passing_on(broker: EmbeddedBroker) -> Answer:
-    """To the broker and back, so that clients may talk TLS to it."""
+    """A TLS proxy in front of the broker."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):
@@ -310,7 +310,7 @@ def test_tls(broker: EmbeddedBroker, certificate: Path) -> None:
     async def main() -> None:
         async with server(passing_on(broker), server_context(certificate)) as port:
             context = ssl.create_default_context(cafile=str(certificate))
-            pool = BrokerPool([("127.0.0.1", port)], NetSettings(), dialer=SocketDialer(context))
+            pool = BrokerPool([("127.0.0.1", port)], NetConfig(), dialer=SocketDialer(context))
             replies = await asyncio.gather(*[pool.send_to_any(MetadataRequest(topics=None)) for _ in range(50)])
             assert all(isinstance(reply, MetadataResponse) for reply in replies)
             assert {topic.name for topic in replies[0].topics} >= {"events"}

@@ -72,7 +72,7 @@ def test_log_cb_receives_log_lines(broker: EmbeddedBroker, caplog: pytest.LogCap
         with Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g") as other:
             eventually(lambda: other.poll(20) is not None and other.assignment(), "joined", PATIENCE)
     assert any(line.facility == "client.group.rebalance" and "generation" in line.text for line in lines)
-    assert len(lines) == count, "lines of another client are not this one's"
+    assert len(lines) == count, "lines of another client are not passed on"
 
 
 def test_statistics_and_partition_eof(broker: EmbeddedBroker) -> None:

@@ -1,4 +1,4 @@
-"""The lives of blocking clients: closed, forgotten, dropped, left to the end of the program, forked."""
+"""The life cycle of clients: closed, garbage-collected, left open at exit, forked."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def client_threads() -> set[threading.Thread]:
 
 
 def run_program(text: str, *arguments: str) -> str:
-    """Runs a program to its end, and returns what it printed."""
+    """Runs a program and returns its output."""
     path = os.pathsep.join([os.path.dirname(os.path.dirname(headrace.__file__)), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-W", "default::ResourceWarning", "-c", text, *arguments],
@@ -108,7 +108,7 @@ def test_garbage_collected_client_is_closed_with_a_warning(broker: EmbeddedBroke
 
 def test_closed_clients_leave_no_threads_or_files(broker: EmbeddedBroker) -> None:
     def files() -> int:
-        """Sockets, pipes and pollers, and not the files of the broker's logs, which come and go in their own time."""
+        """Returns open sockets, pipes and pollers, without the broker's log files."""
         found = 0
         for each in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ def test_closed_clients_leave_no_threads_or_files(broker: EmbeddedBroker) -> Non
         return found
 
     def threads() -> int:
-        """Those of clients: the broker in this process has some of its own."""
+        """Returns the threads of clients, without those of the broker in this process."""
         names = ("headrace-producer", "headrace-consumer", "headrace-admin")
         return sum(thread.name.startswith(names) for thread in threading.enumerate())
 

@@ -1,4 +1,4 @@
-"""Clients used wrongly: what is told, at once and in words, and what goes on working after it."""
+"""Misuse of clients: errors are immediate and clear, and the client keeps working."""
 
 import asyncio
 import itertools

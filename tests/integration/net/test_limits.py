@@ -1,4 +1,4 @@
-"""What peers may not do, and what they may not make the server do."""
+"""Limits of connections, and invalid input."""
 
 import asyncio
 import errno
@@ -78,7 +78,7 @@ def test_max_connections(caplog: pytest.LogCaptureFixture) -> None:
                 peer.close()
 
     asyncio.run(scenario())
-    assert caplog.text.count("refused a connection from 127.0.0.1:") == 1, "not a line for each"
+    assert caplog.text.count("refused a connection from 127.0.0.1:") == 1, "one line, not one per connection"
     assert "max.connections" in caplog.text
 
 
@@ -135,7 +135,7 @@ def test_idle_connections_are_closed_unless_a_request_waits() -> None:
 
 
 def test_lost_peer_leaves_no_request_waiting() -> None:
-    """A reply that is due does not keep the connection of a peer that has closed it."""
+    """An outstanding response does not keep the connection of a peer that has closed it."""
 
     async def scenario() -> None:
         handler = Recorder()
@@ -180,7 +180,7 @@ def test_negative_idle_time_means_never() -> None:
 
 
 def test_out_of_file_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The server stops accepting for a moment instead of spinning, and goes on by itself."""
+    """The server pauses accepting instead of spinning, and resumes by itself."""
     monkeypatch.setattr("headrace.net.server._ACCEPT_RETRY_SECONDS", 0.01)
     failures = 0
     real = socket.socket.accept

@@ -37,7 +37,7 @@ def test_drain_sends_outstanding_responses(tmp_path: Path) -> None:
             assert await late.reply() == b"answer"
             assert await slow.reply() == path.read_bytes()
             assert await draining
-            assert len(handler.frames) == 2, "nothing new is taken on"
+            assert len(handler.frames) == 2, "no new request is handled"
             await server.close()
             for peer in (late, slow, idle):
                 assert await peer.ended()
@@ -103,7 +103,7 @@ def test_pause_and_resume() -> None:
             await old.send(frame(b"1"))
             assert await old.reply() == b"1"
             server.pause()
-            new = await Peer.connect(server)  # the system takes it, the server does not
+            new = await Peer.connect(server)  # the kernel accepts it, the server does not
             await old.send(frame(b"2"))
             await new.send(frame(b"3"))
             for _ in range(20):

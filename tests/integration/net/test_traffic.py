@@ -1,4 +1,4 @@
-"""Real sockets on loopback: what is sent arrives, whole and in order."""
+"""Real sockets on loopback: everything arrives, complete and in order."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ def data_file(tmp_path: Path) -> Iterator[int]:
 
 
 class Files(Recorder):
-    """Answers `position size` with that stretch of a file, between a head and a tail."""
+    """Responds to `position size` with that slice of a file, between a head and a tail."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(self.answer)
@@ -130,7 +130,7 @@ def test_slow_reader_gets_everything_and_does_not_delay_others(data_file: int) -
             for position, size in [(1, 100), (2, 5 * MB)]:
                 await quick.send(frame(b"%d %d" % (position, size)))
                 assert await quick.reply() == expected(data_file, position, size)
-            assert len(handler.frames) < 60, "requests of the slow one are not taken on without end"
+            assert len(handler.frames) < 60, "the number of handled requests of the slow reader is limited"
             for position, size in plan:
                 assert await slow.reply() == expected(data_file, position, size)
             assert handler.slices[0].calls > 10, "sent in pieces"
@@ -213,7 +213,7 @@ def test_resets_at_any_time(data_file: int, caplog: pytest.LogCaptureFixture) ->
             assert server.memory.held_bytes == 0
 
     asyncio.run(scenario())
-    assert caplog.text == "", "nobody is to be told"
+    assert caplog.text == "", "nothing is logged"
 
 
 def test_closed_connections_leave_no_objects(data_file: int) -> None:
@@ -244,7 +244,7 @@ def test_closed_connections_leave_no_objects(data_file: int) -> None:
                 else:
                     peer.reset()
             await until(lambda: not server.connections)
-            assert alive() == before, "gone without the help of the garbage collector"
+            assert alive() == before, "freed without the garbage collector"
 
     gc.collect()
     before = alive()
@@ -314,7 +314,7 @@ def test_several_listeners() -> None:
 
 
 class Pieces(asyncio.BufferedProtocol):
-    """Notes what each read brings."""
+    """Records the bytes of each read."""
 
     def __init__(self) -> None:
         self.pieces: list[int] = []

@@ -1,4 +1,4 @@
-"""Frames of any sizes, cut anywhere, of connections that take turns, against the plain list of what was sent."""
+"""Frames of any size, split anywhere, on alternating connections, compared with the list of sent frames."""
 
 import struct
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def test_every_frame_is_returned_once_complete_and_in_order(
     while any(streams):
         number = random.choice([number for number, stream in enumerate(streams) if stream])
         stream = streams[number]
-        # Never so small that a long stream takes for ever.
+        # Not so small that a long stream takes too long.
         cut = max(random.choice(cuts[number]), len(stream) // 50)
         received[number] += read_all(readers[number], [stream[:cut]])
         streams[number] = stream[cut:]
@@ -77,7 +77,7 @@ def test_any_bytes_are_frames_or_rejected(chunks: list[bytes]) -> None:
 
 @given(st.data())
 def test_responses_are_in_order_under_any_interleaving(data: st.DataObject) -> None:
-    """Requests come, replies become ready in any order, and the peer reads or not."""
+    """Requests arrive, responses become ready in any order, and the peer reads or does not."""
     limits = Limits(
         max_in_flight=data.draw(st.integers(1, 6)),
         max_queued_bytes=data.draw(st.integers(1, 300)),

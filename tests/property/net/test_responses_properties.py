@@ -1,4 +1,4 @@
-"""Replies come out as they went in, however the bytes arrive; and no bytes whatever break a connection's promises."""
+"""Responses round-trip however the bytes arrive, and no bytes break a connection's guarantees."""
 
 import asyncio
 import struct

@@ -1,9 +1,9 @@
-"""Brokers without sockets, for tests of the client's side: what they answer, and when, is up to the test.
+"""Fake brokers without sockets, for tests of the clients: the test determines responses and their timing.
 
 network = FakeNetwork()
 broker = network.add(1)
 broker.on(ApiKey.METADATA, lambda request: MetadataResponse(...))
-pool = BrokerPool([broker.address], NetSettings(), dialer=network)
+pool = BrokerPool([broker.address], NetConfig(), dialer=network)
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headrace.protocol.messages.metadata import (
 )
 
 Answer = Message | bytes | None
-"""A reply, raw bytes in place of one, or nothing at all."""
+"""A response, raw bytes in its place, or nothing."""
 Handler = Callable[[Any], Answer]
 
 
 @dataclass
 class Received:
-    """A request, as a broker got it."""
+    """A request that a broker received."""
 
     api_key: ApiKey
     version: int
@@ -45,7 +45,7 @@ class Received:
 
 
 class FakeTransport:
-    """The broker's end of a connection: takes requests apart and answers after `latency` seconds."""
+    """The broker's end of a connection: decodes requests and responds after `latency` seconds."""
 
     def __init__(self, broker: FakeBroker, connection: BrokerConnection):
         self.broker = broker
@@ -57,7 +57,7 @@ class FakeTransport:
         self.woken_at: list[int] = []
         self._loop = asyncio.get_running_loop()
 
-    # what the client calls
+    # ---- called by the client
 
     def send(self, reply: Any) -> None:
         data = reply if isinstance(reply, bytes | bytearray | memoryview) else b"".join(reply)
@@ -80,10 +80,10 @@ class FakeTransport:
             self.broker.transports.remove(self)
             self._loop.call_soon(self.connection.connection_lost, None)
 
-    # what the broker does
+    # ---- the broker
 
     def deliver(self, data: bytes, chunk: int | None = None) -> None:
-        """Bytes to the client, in pieces of a size."""
+        """Sends bytes to the client in chunks of a size."""
         view = memoryview(data)
         while view and not self.closed:
             buffer = self.connection.get_buffer(-1)
@@ -105,11 +105,11 @@ class FakeBroker:
     rack: str | None = None
     latency: float = 0.001
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """What it serves instead of everything."""
+    """The supported API versions, in place of all."""
     accepts: bool = True
-    """False: connections are refused."""
+    """False: refuses connections."""
     hangs: bool = False
-    """True: connections do not come up."""
+    """True: connections are never established."""
     chunk: int | None = None
     requests: list[Received] = field(default_factory=list)
     transports: list[FakeTransport] = field(default_factory=list)
@@ -173,7 +173,7 @@ class FakeBroker:
             self._answer_later(transport, answer)
 
     def _answer_later(self, transport: FakeTransport, data: Any) -> None:
-        """Timers of one moment come in any order; replies do not."""
+        """Keeps the order of responses, which timers of the same time do not."""
         transport.outbox.append(bytes(data))
         asyncio.get_running_loop().call_later(self.latency, self._answer, transport)
 
@@ -198,7 +198,7 @@ class FakeBroker:
 
 
 class FakeNetwork:
-    """The dialer: connects to brokers by their address."""
+    """The dialer: connects to fake brokers by address."""
 
     def __init__(self) -> None:
         self.brokers: dict[tuple[str, int], FakeBroker] = {}
@@ -234,13 +234,13 @@ def partition(index: int, leader: int = 1, epoch: int = 0, error: int = 0) -> Me
 
 
 class FakeCluster:
-    """Brokers that answer Metadata from one list of topics."""
+    """Brokers that share one list of topics for Metadata."""
 
     def __init__(self, brokers: int = 1):
         self.network = FakeNetwork()
         self.brokers = [self.network.add(number + 1) for number in range(brokers)]
         self.members = list(self.brokers)
-        """Those that replies name."""
+        """The brokers in Metadata responses."""
         self.topics: dict[str, MetadataResponseTopic] = {}
         self.auto_create = False
         for broker in self.brokers:
@@ -278,7 +278,7 @@ class FakeCluster:
 
     @property
     def asked(self) -> list[list[str] | None]:
-        """The topics of each Metadata request, in order: None is all."""
+        """The topics of each Metadata request, in order; None stands for all."""
         requests = [each for broker in self.brokers for each in broker.asked(ApiKey.METADATA)]
         requests.sort(key=lambda each: each.at)
         return [

@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS."""
+"""Certificates for TLS tests."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def make_certificate(directory: Path) -> Path:
-    """A certificate for this machine and its key, in one file. Skips the test where there is no openssl."""
+    """Creates a certificate for this machine and its key in one file. Skips the test without openssl."""
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=localhost"
     command += " -addext subjectAltName=IP:127.0.0.1,DNS:localhost"
     try:

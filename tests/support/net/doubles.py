@@ -1,4 +1,4 @@
-"""Doubles and helpers for tests of sockets: no real ones here, except in `Serving` and `Peer`."""
+"""Test doubles and helpers for socket tests, without real sockets except in `Serving` and `Peer`."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ def frame(payload: bytes) -> bytes:
 
 
 def flat(reply: Any) -> bytes:
-    """A reply as the bytes that it means."""
+    """Returns the bytes of a frame."""
     if isinstance(reply, bytes | bytearray | memoryview):
         return bytes(reply)
     return b"".join(part.read() if hasattr(part, "read") else bytes(part) for part in reply)
 
 
 class FakeLoop:
-    """Runs what was put off when it is told to."""
+    """A loop that runs scheduled calls on request."""
 
     def __init__(self) -> None:
         self.soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
@@ -73,7 +73,7 @@ class FakeLoop:
 
 
 class FakeTransport:
-    """Takes every reply, or one until `let_go` if `full` is set."""
+    """Accepts every frame; if `full` is set, only one until `let_go`."""
 
     def __init__(self, loop: FakeLoop) -> None:
         self.loop = loop
@@ -122,7 +122,7 @@ class FakeTransport:
 
 
 class FakeServer:
-    """What a connection asks of its server."""
+    """The server of a connection."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -139,7 +139,7 @@ class FakeServer:
 
 
 class Recorder:
-    """A handler that keeps frames and slots, and does what `on_frame` says."""
+    """A handler that keeps frames and response slots and calls `on_frame`."""
 
     def __init__(self, on_frame: Callable[[ServerConnection, bytes], object] | None = None) -> None:
         self.frames: list[bytes] = []
@@ -156,23 +156,23 @@ class Recorder:
         payload = bytes(frame)
         self.frames.append(payload)
         self.on_frame(connection, payload)
-        frame[:] = bytes(len(frame))  # who is not done with it would notice
+        frame[:] = bytes(len(frame))  # so that later use of the frame is noticed
 
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:
         self.lost.append((connection, error))
 
     def defer(self, connection: ServerConnection, payload: bytes) -> None:
-        """An `on_frame` that answers nothing yet."""
+        """An `on_frame` that sends no response yet."""
         self.slots.append(connection.expect_response())
 
 
 def echo(connection: ServerConnection, payload: bytes) -> None:
-    """An `on_frame` that answers at once."""
+    """An `on_frame` that responds at once."""
     connection.expect_response().send(frame(payload))
 
 
 class Wired:
-    """A connection with doubles all around it."""
+    """A connection between test doubles."""
 
     def __init__(self, handler: FrameHandler, limits: Limits | None = None) -> None:
         self.loop = FakeLoop()
@@ -186,7 +186,7 @@ class Wired:
         self.connection.connection_made(self.transport)
 
     def offer(self, data: bytes) -> bytes:
-        """Delivers bytes as the transport does, as long as it reads; returns the others."""
+        """Delivers bytes while the transport reads; returns the rest."""
         while data and self.transport.reading:
             buffer = self.connection.get_buffer(-1)
             size = min(len(buffer), len(data))
@@ -196,13 +196,13 @@ class Wired:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Delivers all of them."""
+        """Delivers all bytes."""
         left = self.offer(data)
         assert not left, f"{len(left)} bytes are left, and the connection does not read"
 
 
 def read_all(reader: FrameReader, chunks: Iterable[bytes]) -> list[bytes]:
-    """The frames that a reader cuts out of these chunks."""
+    """Returns the frames that a reader finds in these chunks."""
     frames = []
     for chunk in chunks:
         while chunk:
@@ -221,7 +221,7 @@ def read_all(reader: FrameReader, chunks: Iterable[bytes]) -> list[bytes]:
 
 
 class FileSlice:
-    """A stretch of a real file."""
+    """A slice of a real file."""
 
     def __init__(self, fd: int, position: int, size: int) -> None:
         self.fd = fd
@@ -271,7 +271,7 @@ class Peer:
         await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), DEADLINE_SECONDS)
 
     async def receive(self, size: int) -> bytes:
-        """That many bytes, or fewer if the connection ends."""
+        """Reads that many bytes, or fewer if the connection ends."""
         data = bytearray(size)
         view = memoryview(data)
         got = 0
@@ -288,13 +288,13 @@ class Peer:
         return bytes(view[:got])
 
     async def reply(self) -> bytes:
-        """The next frame."""
+        """Reads the next frame."""
         head = await self.receive(4)
         assert len(head) == 4, "the connection has ended"
         return await self.receive(struct.unpack(">i", head)[0])
 
     async def ended(self) -> bool:
-        """Waits for the end of the connection; False if there is a byte before it."""
+        """Waits for the end of the connection; returns False if a byte arrives first."""
         return await self.receive(1) == b""
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""An event loop whose time is the test's: when nothing is left to do, it jumps to the next timer instead of waiting.
+"""An event loop with virtual time: when nothing is left to do, it jumps to the next timer instead of waiting.
 
-So a test of a 30 second timeout takes no time, and what happens at which moment is the same in every run.
+A test of a 30 second timeout takes no time, and the order of events is the same in every run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Stuck(Exception):
-    """Everything waits for something, and nothing is left that could happen."""
+    """All tasks wait, and nothing is scheduled."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -41,6 +41,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns, in virtual time."""
+    """Runs a coroutine in virtual time and returns its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

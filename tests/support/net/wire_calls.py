@@ -1,4 +1,4 @@
-"""Calls of a WireClient that many tests make: produce a batch, fetch a partition, ask for a topic's id."""
+"""Common calls of a WireClient: produce a batch, fetch a partition, look up a topic id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from headrace.records import BatchBuilder
 
 NAMED = 12
-"""The last version of Produce, Fetch and Metadata that has topics by name."""
+"""The last version of Produce, Fetch and Metadata with topic names."""
 
 
 def batch(*values: bytes | None, key: bytes | None = None, timestamp: int | None = None, **options: Any) -> bytes:
@@ -32,7 +32,7 @@ def produce_request(data: bytes | None, topic: str = "t", partition: int = 0, ac
 
 
 def produce(client: WireClient, data: bytes | None, version: int = NAMED, **options: Any) -> Any:
-    """The reply for the one partition."""
+    """Returns the response of the one partition."""
     reply = client.call(produce_request(data, **options), version)
     ((partition,),) = (topic.partition_responses for topic in reply.responses)
     return partition
@@ -49,7 +49,7 @@ def fetch_request(
 
 
 def fetch(client: WireClient, offset: int, topic: str = "t", partition: int = 0, **options: Any) -> Any:
-    """The reply for the one partition."""
+    """Returns the response of the one partition."""
     reply = client.call(fetch_request(offset, topic, partition, **options), NAMED)
     ((found,),) = (found.partitions for found in reply.responses)
     return found

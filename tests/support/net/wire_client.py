@@ -1,4 +1,4 @@
-"""A Kafka client as plain as can be: one blocking socket, one request at a time, or raw bytes."""
+"""A minimal Kafka client: one blocking socket, one request at a time, or raw bytes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from headrace.client.coordinators import CoordinatorFinder, CoordinatorType
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.backoff import Backoff
 from headrace.common.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
-from headrace.net.broker_pool import BrokerPool, NetSettings, Node
+from headrace.net.broker_pool import BrokerPool, NetConfig, Node
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
@@ -26,7 +26,7 @@ class Setup:
         self.broker.on(ApiKey.FIND_COORDINATOR, self.answer)
         self.error_code = 0
         self.node = Node(7, "seven", 9092)
-        self.pool = BrokerPool([self.broker.address], NetSettings(), dialer=self.network)
+        self.pool = BrokerPool([self.broker.address], NetConfig(), dialer=self.network)
         self.finder = CoordinatorFinder(self.pool, Backoff(100, 1000, random.Random(1)))
 
     @property

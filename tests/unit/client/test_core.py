@@ -1,4 +1,4 @@
-"""What all clients share: from settings to connections, and trying again."""
+"""The core of all clients: configuration, connections, retries."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -68,7 +68,7 @@ async def test_config_reaches_the_connections() -> None:
             "metadata.recovery.strategy": "none",
         },
     )
-    net = core.pool.settings
+    net = core.pool.config
     assert (net.max_in_flight, net.request_timeout_ms, net.reconnect_backoff_ms, net.max_idle_ms) == (2, 7, 8, 9)
     assert not net.rebootstrap
     await core.close()
@@ -77,7 +77,7 @@ async def test_config_reaches_the_connections() -> None:
 @virtual
 async def test_largest_fetch_fits_the_response_limit() -> None:
     core = make(CONSUMER_KEYS, **{"fetch.max.bytes": 500_000_000})
-    assert core.pool.settings.max_response_bytes > 500_000_000
+    assert core.pool.config.max_response_bytes > 500_000_000
     await core.close()
 
 
@@ -90,7 +90,7 @@ def test_invalid_bootstrap_address_is_rejected() -> None:
 
 
 class Flaky:
-    """Fails a few times."""
+    """A call that fails a few times."""
 
     def __init__(self, *errors: Exception):
         self.errors = list(errors)

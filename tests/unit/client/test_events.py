@@ -1,4 +1,4 @@
-"""What clients tell their users beside what calls return."""
+"""The callbacks of clients."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Metadata against brokers without sockets, in virtual time: who asks for what, when, and what becomes of it."""
+"""Metadata with fake brokers in virtual time: which requests are sent, when, and their results."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from tests.support.client.fake_brokers import FakeCluster, partition
 from tests.support.net.virtual_loop import run
 
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError
-from headrace.client.metadata import Metadata, MetadataSettings
+from headrace.client.metadata import Metadata, MetadataConfig
 from headrace.client.metadata_cache import ClusterView
 from headrace.common.errors import (
     InvalidTopicError,
@@ -23,7 +23,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
-from headrace.net.broker_pool import BrokerPool, NetSettings, Node
+from headrace.net.broker_pool import BrokerPool, NetConfig, Node
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
@@ -33,11 +33,11 @@ class Setup:
         self.cluster = FakeCluster(brokers)
         self.pool = BrokerPool(
             self.cluster.bootstrap,
-            NetSettings(**(net or {})),
+            NetConfig(**(net or {})),
             dialer=self.cluster.network,
             random=random.Random(3),
         )
-        self.metadata = Metadata(self.pool, MetadataSettings(**settings), random=random.Random(4))
+        self.metadata = Metadata(self.pool, MetadataConfig(**settings), random=random.Random(4))
 
     @property
     def asked(self) -> list[list[str] | None]:
@@ -136,7 +136,7 @@ async def test_request_update_without_topics_requests_brokers_only() -> None:
     await setup.close()
 
 
-# ---- hints for topics being asked for
+# ---- topics in flight
 
 
 @virtual
@@ -162,13 +162,13 @@ async def test_topic_is_requested_again_if_stale_while_in_flight() -> None:
     setup.cluster.brokers[0].latency = 1.0
     setup.metadata.request_update(["a"])
     await asyncio.sleep(0.5)
-    setup.metadata.request_update(["a"])  # the answer under way may be older than what made us ask
+    setup.metadata.request_update(["a"])  # the response in flight may be older than this
     await asyncio.sleep(5)
     assert setup.asked == [["a"]] * 3
     await setup.close()
 
 
-# ---- a cache with expiry
+# ---- expiry
 
 
 @virtual
@@ -307,7 +307,7 @@ async def test_topic_without_leaders_is_known() -> None:
     await setup.close()
 
 
-# ---- topics that are not known
+# ---- unknown topics
 
 
 @virtual
@@ -393,7 +393,7 @@ async def test_refresh_does_not_recreate_deleted_topic() -> None:
     requests = setup.cluster.brokers[0].asked(ApiKey.METADATA)[before:]
     assert requests
     assert not any(each.message.allow_auto_topic_creation for each in requests)
-    asking = asyncio.create_task(setup.metadata.topic("a", 5000))  # somebody wants to write to it
+    asking = asyncio.create_task(setup.metadata.topic("a", 5000))  # a producer needs it
     await asyncio.sleep(3)
     assert setup.cluster.brokers[0].asked(ApiKey.METADATA)[-1].message.allow_auto_topic_creation
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -533,11 +533,11 @@ async def test_repeated_update_requests_back_off() -> None:
     count = len(setup.asked)
     setup.metadata.request_update(["a"])
     await asyncio.sleep(0.05)
-    assert len(setup.asked) == count + 1  # after a while of quiet at once
+    assert len(setup.asked) == count + 1  # at once after a while without requests
     await setup.close()
 
 
-# ---- callers that wait for a change with a deadline
+# ---- waiting for changes
 
 
 @virtual
@@ -600,7 +600,7 @@ async def test_listeners_are_notified_until_removed() -> None:
     await setup.close()
 
 
-# ---- trouble
+# ---- failures
 
 
 @virtual
@@ -639,7 +639,7 @@ async def test_stuck_broker_does_not_block_requests() -> None:
     stuck = setup.cluster.brokers[0]
     stuck.on(ApiKey.METADATA, lambda _: None)
     for broker in setup.cluster.brokers[1:]:
-        broker.accepts = False  # so that the stuck one is asked
+        broker.accepts = False  # so that the request goes to the stuck broker
     for node_id in (2, 3):
         with pytest.raises(KafkaConnectionError):
             await setup.pool.connect(node_id)

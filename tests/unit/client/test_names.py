@@ -1,4 +1,4 @@
-"""The public clients: every method says what it does, and both faces have the same."""
+"""The public clients: every method has a docstring, and blocking and asyncio clients match."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Which arguments a serializer of a user takes."""
+"""The signatures of serializers."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Windows and rows of the statistics. That the fields are librdkafka's is tested against it, in tests/compat."""
+"""Windows and rows of the statistics. tests/compat compares the fields with librdkafka's."""
 
 from typing import Any
 

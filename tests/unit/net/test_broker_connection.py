@@ -1,4 +1,4 @@
-"""One connection against a broker without a socket, in virtual time."""
+"""One connection to a fake broker, in virtual time."""
 
 import asyncio
 import struct
@@ -24,7 +24,7 @@ NODE = Node(1, "host", 9092)
 
 
 class Wire:
-    """A connection that is up, and the broker at its other end."""
+    """An established connection and its broker."""
 
     def __init__(self, broker: FakeBroker | None = None, max_response_bytes: int = 1_000_000):
         self.broker = broker or FakeBroker(1, "host", 9092)
@@ -228,7 +228,7 @@ def test_large_response_is_received_in_large_chunks() -> None:
         assert reply == message
         *waits, last = wire.transport.woken_at
         assert (waits[0], last) == (1024 * 1024, 1)
-        assert all(0 < size <= 1024 * 1024 for size in waits), "more than is to come would never come"
+        assert all(0 < size <= 1024 * 1024 for size in waits), "the connection must not wait for more bytes than follow"
         assert len(waits) <= 4
         wire.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="small"))
         del wire.transport.woken_at[:]

@@ -1,4 +1,4 @@
-"""The pool against brokers without sockets, in virtual time."""
+"""The pool with fake brokers, in virtual time."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.support.net.virtual_loop import run
 from headrace.common.errors import KafkaError, RequestTimedOutError, UnsupportedVersionError
 from headrace.net.broker_connection import BrokerConnection
 from headrace.net.broker_link import BrokerLink, LinkState
-from headrace.net.broker_pool import BrokerPool, NetSettings, Node
+from headrace.net.broker_pool import BrokerPool, NetConfig, Node
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -48,7 +48,7 @@ class Net:
         self.events = Events()
         self.pool = BrokerPool(
             [broker.address for broker in self.brokers],
-            NetSettings(client_id="me", **settings),
+            NetConfig(client_id="me", **settings),
             dialer=self.network,
             random=random.Random(5),
             events=self.events,
@@ -127,7 +127,7 @@ async def test_unknown_broker_id_raises() -> None:
 @virtual
 async def test_error_without_message_shows_its_class() -> None:
     async def dial(*_: object) -> None:
-        raise ConnectionResetError  # as a TLS handshake with a port that has no TLS ends
+        raise ConnectionResetError  # the outcome of a TLS handshake on a plaintext port
 
     net = Net()
     net.network.dial = dial  # type: ignore[method-assign]
@@ -256,7 +256,7 @@ async def test_timeout_counts_from_sending() -> None:
     since = now()
     with pytest.raises(RequestTimedOutError):
         await net.pool.send(1, REQUEST, timeout_ms=500)
-    assert elapsed(since) == pytest.approx(0.55, abs=0.1)  # after the wait before the broker is dialled again
+    assert elapsed(since) == pytest.approx(0.55, abs=0.1)  # including the back-off before reconnecting
     await net.pool.close()
 
 
@@ -340,7 +340,7 @@ async def test_connection_with_request_in_flight_is_not_idle() -> None:
     net = Net(max_idle_ms=1000, request_timeout_ms=100_000)
     net.brokers[0].latency = 30.0
     with pytest.raises(KafkaConnectionError):
-        await net.pool.send(1, REQUEST)  # even the set-up takes too long
+        await net.pool.send(1, REQUEST)  # even establishing the connection takes too long
     net.brokers[0].latency = 0.01
     await net.pool.connect(1)
     net.brokers[0].latency = 30.0
@@ -348,7 +348,7 @@ async def test_connection_with_request_in_flight_is_not_idle() -> None:
     await net.pool.close()
 
 
-# ---- who is there
+# ---- nodes
 
 
 @virtual
@@ -481,7 +481,7 @@ async def test_version_respects_bounds() -> None:
     await net.pool.close()
 
 
-# ---- the end
+# ---- closing
 
 
 @virtual

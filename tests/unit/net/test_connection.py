@@ -22,7 +22,7 @@ def test_frames_reach_the_handler_and_responses_the_peer() -> None:
 def test_responses_to_pipelined_requests_are_sent_together() -> None:
     wired = Wired(Recorder(echo))
     wired.receive(b"".join(frame(b"%d" % number) for number in range(10)))
-    assert len(wired.transport.sends) == 2, "the first at once, the others when all are handled"
+    assert len(wired.transport.sends) == 2, "the first response at once, the others together"
 
 
 def test_responses_are_sent_in_request_order() -> None:
@@ -106,7 +106,7 @@ class TestMaxInFlight:
         for number in range(2):
             handler.slots[number].send(b"r")
             wired.loop.run()
-            assert not wired.transport.reading, f"{4 - number} are due"
+            assert not wired.transport.reading, f"{4 - number} responses are outstanding"
         handler.slots[2].send(b"r")
         wired.loop.run()
         assert wired.transport.reading
@@ -132,7 +132,7 @@ class TestMaxInFlight:
         assert wired.transport.sent == b"r" * 12
 
     def test_responses_from_within_the_handler(self) -> None:
-        """The reply that lets reading go on comes while a frame is being handled: nothing is handled within that."""
+        """A response that resumes reading while a frame is handled must not handle another frame recursively."""
         handler = Recorder()
         depth = 0
 
@@ -177,7 +177,7 @@ class TestSlowReader:
         assert wired.transport.reading
         wired.receive(frame(bytes(396)))
         assert not wired.transport.reading
-        wired.transport.let_go()  # one leaves, the two others are handed to the socket together
+        wired.transport.let_go()  # one is sent, the two others go to the socket together
         wired.loop.run()
         assert not wired.transport.reading
         wired.transport.let_go()
@@ -230,7 +230,7 @@ class TestClosing:
         handler.on_frame = lambda connection, payload: connection.close("enough")
         wired = Wired(handler)
         wired.receive(frame(b"a") + frame(b"b") + frame(b"c"))
-        assert handler.frames == [b"a"], "nothing is handled after it"
+        assert handler.frames == [b"a"], "no frame is handled after close"
         assert wired.connection.closed
         assert handler.lost == [], "not from within the handler"
         wired.connection.close("again")

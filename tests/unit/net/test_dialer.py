@@ -1,4 +1,4 @@
-"""Which addresses are dialled, and in which order. The sockets are real ones that nobody answers, or pretended."""
+"""Which addresses are dialled, and in which order."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from headrace.net.dialer import SocketDialer, _resolve
 
 
 class Names:
-    """A loop's name service, which counts who asks."""
+    """A resolver that counts its calls."""
 
     def __init__(self, addresses: list[str]):
         self.addresses = addresses
@@ -47,7 +47,7 @@ def test_unresolvable_and_invalid_names_raise() -> None:
 
 
 class Dialled(SocketDialer):
-    """Connects only to the good addresses."""
+    """Connects only to the reachable addresses."""
 
     def __init__(self, good: set[str]):
         super().__init__()

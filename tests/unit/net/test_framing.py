@@ -91,7 +91,7 @@ def test_readers_share_the_scratch_buffer(memory: ReceiveMemory) -> None:
 
 
 def test_reading_may_stop_between_frames(memory: ReceiveMemory) -> None:
-    """What is left survives that others use the scratch buffer."""
+    """Remaining bytes survive the use of the scratch buffer by others."""
     reader, other = FrameReader(memory), FrameReader(memory)
     payloads = [payload(100 + number, number) for number in range(20)]
     stream = b"".join(map(frame, payloads))
@@ -114,7 +114,7 @@ def test_claimed_size_takes_no_memory_and_partial_frame_is_copied_once(memory: R
     read_all(reader, [struct.pack(">i", CARRY_BYTES - 4)])
     assert (reader.holds_buffer, reader.buffered_bytes) == (False, 4)
     read_all(reader, [b"a"])
-    assert (reader.holds_buffer, reader.buffered_bytes) == (True, 5), "not carried a second time"
+    assert (reader.holds_buffer, reader.buffered_bytes) == (True, 5), "not copied a second time"
     large = FrameReader(memory)
     read_all(large, [struct.pack(">i", 100_000_000) + b"a"])
     assert large.holds_buffer
@@ -123,7 +123,7 @@ def test_claimed_size_takes_no_memory_and_partial_frame_is_copied_once(memory: R
 
 
 def test_large_frames_are_received_in_place(reader: FrameReader) -> None:
-    """After the first, nothing is copied: what `get_buffer` gave is where the frame is."""
+    """After the first frame nothing is copied: the frame is in the memory that `get_buffer` returned."""
     data = frame(payload(1_000_000))
     assert len(read_all(reader, [data])) == 1
     buffer = reader.get_buffer()
@@ -153,10 +153,10 @@ def test_unused_buffer_is_released(reader: FrameReader, memory: ReceiveMemory) -
     read_all(reader, [data, data[:200_000]])
     memory.trim()
     memory.trim()
-    assert reader.holds_buffer, "there are bytes in it"
+    assert reader.holds_buffer, "it contains bytes"
     read_all(reader, [data[200_000:]])
     memory.trim()
-    assert reader.holds_buffer, "it has been used since the last time"
+    assert reader.holds_buffer, "it was used since the last call"
     memory.trim()
     assert not reader.holds_buffer
     assert memory.held_bytes == 0

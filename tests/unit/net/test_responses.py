@@ -19,7 +19,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def feed(reader: ResponseReader, data: bytes, chunk: int | None = None) -> list[bytes]:
-    """What comes out if so many bytes arrive at a time."""
+    """Returns the responses if this many bytes arrive at a time."""
     replies: list[bytes] = []
     view = memoryview(data)
     while view:
@@ -69,7 +69,7 @@ def test_large_response_is_received_into_its_own_memory() -> None:
     assert reply[:4] == b"abcd"
     assert isinstance(reply, memoryview)
     assert reply.obj is first.obj
-    # It is handed over: what comes next does not touch it.
+    # The caller owns it: later bytes do not change it.
     feed(reader, struct.pack(">i", 1_000_000) + b"y" * 1_000_000)
     assert reply[4:8] == b"xxxx"
 
@@ -122,7 +122,7 @@ def test_buffer_without_views_is_reused() -> None:
     part = first[10:20]
     del first
     second = memory.take(100_000)
-    assert id(second.obj) != number  # a part of it is still in somebody's hands
+    assert id(second.obj) != number  # a view of it is still referenced
     del part
     third = memory.take(100_000)
     assert id(third.obj) == number

@@ -1,4 +1,4 @@
-"""The transport with a socket that does as it is told."""
+"""The transport with a scripted socket."""
 
 import errno
 import socket
@@ -113,7 +113,7 @@ class FakeProtocol:
 
 
 class Parts:
-    """The transport and what it is connected to."""
+    """The transport with its socket, loop and protocol."""
 
     def __init__(self) -> None:
         self.loop = FakeLoop()
@@ -192,7 +192,7 @@ class TestReading:
         parts.sock.inbox = [b""]
         parts.transport.resume_reading()
         parts.loop.readers[FD]()
-        assert parts.loop.readers == {}, "or it would be readable for ever"
+        assert parts.loop.readers == {}, "otherwise it would be readable for ever"
         assert parts.sock.closed is not keep_open
         parts.loop.run()
         assert parts.protocol.events == (["eof"] if keep_open else ["eof", "lost"])
@@ -250,7 +250,7 @@ class TestSendingSlices:
         part = parts.slice(self.LARGE)
         parts.transport.send([b"head", part, b"tail"])
         assert parts.sock.out == b"head" + self.LARGE + b"tail"
-        assert parts.sock.calls == [(4, socket.MSG_MORE), (4, 0)], "the head does not leave without what follows"
+        assert parts.sock.calls == [(4, socket.MSG_MORE), (4, 0)], "the start is not sent alone"
         assert part.calls == 1
 
     def test_small_slices_are_read_and_joined(self, parts: Parts) -> None:
@@ -260,7 +260,7 @@ class TestSendingSlices:
         assert len(parts.sock.calls) == 1
 
     def test_joining_has_a_limit(self, parts: Parts) -> None:
-        """Many small ones are not all read at once, for a peer that may be slow to take them."""
+        """Many small slices are not read at once, because the peer may be slow."""
         small = bytes(SMALL_SLICE_BYTES)
         slices = [parts.slice(small) for _ in range(10)]
         parts.sock.room = 0

@@ -94,7 +94,7 @@ async def _send(
         replica_id=_CONSUMER,
         isolation_level=1 if read_committed else 0,
         topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
-        timeout_ms=int(pool.settings.request_timeout_ms),
+        timeout_ms=int(pool.config.request_timeout_ms),
     )
     min_version = _FIRST_VERSION_WITH_MAX_TIMESTAMP if _MAX_TIMESTAMP in timestamps.values() else None
     try:

@@ -1,5 +1,5 @@
-"""The admin client against brokers without sockets, in virtual time: clusters of several brokers, old ones, moving
-leaders and coordinators, and time that runs out."""
+"""The admin client with fake brokers in virtual time: several brokers, old versions, moving leaders and coordinators,
+timeouts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -52,7 +52,7 @@ from headrace.protocol.messages.offset_fetch import (
 
 
 class Lab:
-    """An admin client and the brokers that it talks to."""
+    """An admin client and its brokers."""
 
     def __init__(self, brokers: int = 1, **settings: Any):
         self.cluster = FakeCluster(brokers)
@@ -80,7 +80,7 @@ class Lab:
             broker.on(api_key, lambda request, broker=broker: handler(broker, request))
 
     def asked(self, api_key: ApiKey) -> list[int]:
-        """Who was asked, in order."""
+        """Returns the brokers that received requests, in order."""
         requests = [(each.at, broker.id) for broker in self.brokers for each in broker.asked(api_key)]
         return [broker_id for _, broker_id in sorted(requests)]
 
@@ -99,7 +99,7 @@ def created(request: Any, code: int = 0) -> CreateTopicsResponse:
     )
 
 
-# ---- the controller
+# ---- controller
 
 
 @virtual
@@ -108,7 +108,7 @@ async def test_request_goes_to_controller_and_follows_its_change() -> None:
 
     def create(broker: FakeBroker, request: Any) -> CreateTopicsResponse:
         if broker.id == 1:
-            lab.cluster.members.reverse()  # from now on it is the other one
+            lab.cluster.members.reverse()  # from now on the other broker is the controller
             return created(request, NotControllerError.code)
         return created(request)
 
@@ -312,7 +312,7 @@ async def test_groups_of_all_brokers_are_listed_once() -> None:
     await lab.admin.close()
 
 
-# ---- brokers that speak older versions
+# ---- older broker versions
 
 
 @virtual
@@ -398,7 +398,7 @@ async def test_unsupported_calls_raise_at_once() -> None:
     await lab.admin.close()
 
 
-# ---- settings
+# ---- configs
 
 
 @virtual

@@ -1,4 +1,4 @@
-"""The blocking and the asyncio face have the same calls, and they reach every admin API that the broker serves."""
+"""The blocking and the asyncio admin client have the same methods and cover every admin API of the broker."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ NOT_FOR_ADMINS = {
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
 }
-"""What producers, consumers and members of groups use, and what connections and lookups do by themselves."""
+"""APIs for producers, consumers and group members, and for connections and lookups."""
 
 
 def calls(cls: type) -> set[str]:
@@ -46,7 +46,7 @@ def test_every_method_has_a_docstring() -> None:
 
 
 def test_admin_covers_every_admin_api_of_the_broker() -> None:
-    assert handlers is not None  # importing them fills the registry
+    assert handlers is not None  # the import fills the registry
     folder = Path(inspect.getfile(headrace.client.admin)).parent
     source = "".join(path.read_text() for path in folder.glob("*.py"))
     used = set(re.findall(r"headrace\.protocol\.messages(?:\.| import )(\w+)", source))
