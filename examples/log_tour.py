@@ -1,9 +1,9 @@
-"""A tour of the log: write a million records, read them by offset and by time, kill the writer, recover.
+"""A tour of the log: write a million records, read them by offset and by timestamp, kill the writer, recover.
 
     python examples/log_tour.py [--records 1000000] [--directory DIR]
 
-The records are written by a process of its own, which is then killed with SIGKILL while it is still writing. Every step
-checks what it did; the table at the end says how much and how fast.
+A separate process writes the records and is killed with SIGKILL while it is writing. Every step checks its result; the
+table at the end shows how much was done and how fast.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def open_manager(directory: Path) -> LogManager:
 
 
 def make_batch(first: int) -> bytearray:
-    """Records numbered from `first` on, one a millisecond, with the number as key and in the value."""
+    """Returns a batch of records numbered from `first`, one per millisecond, with the number in key and value."""
     builder = BatchBuilder(codec=Compression.NONE, size_hint=160 * RECORDS_PER_BATCH)
     for number in range(first, first + RECORDS_PER_BATCH):
         builder.append(b"%d" % number, VALUE.pack(number), FIRST_TIMESTAMP + number)
@@ -48,7 +48,7 @@ def make_batch(first: int) -> bytearray:
 
 
 def write_until_killed(directory: Path) -> None:
-    """The writer process: says after each append how many records the log has taken."""
+    """Runs in the writer process: prints the number of records in the log after each append."""
     log = open_manager(directory).start().create(TP)
     while True:
         result = log.append_as_leader(make_batch(log.log_end_offset), leader_epoch=0)
@@ -56,7 +56,7 @@ def write_until_killed(directory: Path) -> None:
 
 
 def run_writer(directory: Path, records: int) -> int:
-    """Runs the writer until it has acknowledged enough, and kills it in the middle of its work."""
+    """Runs the writer until it has acknowledged enough records, and kills it while it writes."""
     command = [sys.executable, __file__, "--write-to", str(directory)]
     acknowledged = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
@@ -68,7 +68,7 @@ def run_writer(directory: Path, records: int) -> int:
             if acknowledged >= records:
                 break
         writer.send_signal(signal.SIGKILL)
-        # What it acknowledged before the signal reached it counts too.
+        # Include what it acknowledged before it received the signal.
         acknowledged = max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
     print(file=sys.stderr)
     if writer.returncode != -signal.SIGKILL:
@@ -112,7 +112,7 @@ def look_up_times(log: Log, times: int) -> int:
 
 
 class Table:
-    """The steps, with what each did and how long it took."""
+    """The steps, with their results and durations."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str, str, str]] = [("step", "what", "seconds", "per second")]

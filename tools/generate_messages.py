@@ -1,12 +1,11 @@
-"""Writes the message classes (`headrace/protocol/messages`) and the table of APIs from kio's schemas.
+"""Generates the message classes (`headrace/protocol/messages`) and the table of APIs from kio's schemas.
 
     python tools/generate_messages.py            write the files
-    python tools/generate_messages.py --check    only say whether they are what would be written
+    python tools/generate_messages.py --check    only check that they are up to date
 
-kio has one module per API, version and direction, each with dataclasses. Here all versions of a struct become one
-class, whose fields know their versions. kio names durations and times without their unit (`timeout`), as its classes
-hold timedeltas; ours are milliseconds and say so (`timeout_ms`). An id may be None in kio, for the zero id; ours is
-zero.
+kio has one module of dataclasses per API, version and direction. The generator merges all versions of a struct into one
+class, whose fields have version ranges. kio's durations and times are timedeltas and datetimes without a unit in the
+name (`timeout`); the generated ones are milliseconds (`timeout_ms`). A missing id is None in kio and the zero id here.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from kio.schema.index import api_key_map
 
 PROTOCOL = Path(__file__).parents[1] / "src" / "headrace" / "protocol"
 DATA = ("consumer_protocol_assignment", "consumer_protocol_subscription")
-"""The schemas beside requests and responses that are wanted."""
+"""The schemas to generate in addition to requests and responses."""
 
 NOT_IN_KIO = {4: "LEADER_AND_ISR", 5: "STOP_REPLICA", 6: "UPDATE_METADATA", 7: "CONTROLLED_SHUTDOWN"}
 
@@ -53,7 +52,7 @@ ZEROS = {"BOOL": False, "FLOAT64": 0.0, "STRING": "", "BYTES": b"", "RECORDS": b
 
 
 class Unexpected(Exception):
-    """A schema that this generator was not made for."""
+    """A schema that this generator does not support."""
 
 
 @dataclass
@@ -105,7 +104,7 @@ class MessageSpec:
 
 
 def read_message(module: str, direction: str) -> MessageSpec:
-    """All versions of one direction of a kio module, merged; the newest first, as its order of fields leads."""
+    """Merges all versions of one direction of a kio module, the newest first, whose field order is used."""
     structs: dict[str, StructSpec] = {}
     versions, flexible, api_key, root_name = [], [], -1, ""
     package = importlib.import_module(f"kio.schema.{module}")
@@ -164,14 +163,14 @@ def without_none(annotation: Any) -> Any:
 
 
 def is_nullable(each: Any, spec: FieldSpec) -> bool:
-    """Whether null is written as such; a missing id is the zero id, and a missing time is -1."""
+    """Returns True if null is encoded as null; a missing id is the zero id, and a missing time is -1."""
     if spec.kind in ("UUID", "INT64") and not spec.is_array:
         return False
     return NoneType in get_args(each.type)
 
 
 def read_default(each: Any) -> object:
-    """The default as a plain value; ... if the zero of its type is meant."""
+    """Returns the default as a plain value; ... for the zero value of its type."""
     value = each.default
     if value is MISSING or value == () or isinstance(value, UUID) or is_dataclass(value):
         if is_dataclass(value) and value != type(value)():
@@ -194,7 +193,7 @@ def read_default(each: Any) -> object:
 
 
 def sort_structs(structs: dict[str, StructSpec], root: StructSpec) -> list[StructSpec]:
-    """Each struct behind those that it uses; the root is last."""
+    """Orders structs so that each follows those that it uses; the root is last."""
     ordered: list[StructSpec] = []
 
     def add(struct: StructSpec) -> None:
@@ -210,11 +209,11 @@ def sort_structs(structs: dict[str, StructSpec], root: StructSpec) -> list[Struc
     return ordered
 
 
-# ---- writing ours
+# ---- writing the classes
 
 
 def version_range(versions: list[int], of: list[int]) -> str:
-    """A range as Kafka's definitions write it, open if it goes on to the message's last version."""
+    """Formats a range as in Kafka's definitions; open if it includes the message's last version."""
     if not versions:
         return ""
     if versions != list(range(versions[0], versions[-1] + 1)):
@@ -260,7 +259,7 @@ def class_lines(struct: StructSpec, message: MessageSpec, names: dict[str, str],
 
 
 def module_text(title: str, messages: list[MessageSpec]) -> str:
-    """One module. A name that request and response both use is kept for one shape, and told apart for two."""
+    """Generates one module. If request and response use a name for two different structs, the names get a suffix."""
     body: list[str] = []
     written: dict[str, tuple[object, ...]] = {}
     clashing = {
@@ -281,7 +280,7 @@ def module_text(title: str, messages: list[MessageSpec]) -> str:
             body += class_lines(struct, message, names, is_response)
     text = "\n".join(body)
     words = set(text.replace("[", " ").replace("]", " ").replace("(", " ").replace(",", " ").split())
-    # In the order that ruff sorts imports: INT8 before INT16.
+    # In the order of ruff's import sorting: INT8 before INT16.
     kinds = sorted({kind for kind, _ in KINDS.values()} & words, key=natural_order)
     imports = ["from __future__ import annotations", ""]
     if "Uuid" in words:
@@ -300,13 +299,13 @@ def natural_order(kind: str) -> tuple[str, int]:
 
 
 def expanded(struct: StructSpec, message: MessageSpec) -> tuple[object, ...]:
-    """The shape with the shapes of its structs."""
+    """Returns the shape of a struct, including the shapes of its nested structs."""
     inner = {each.name: each for each in message.nested}
     return (struct.shape, tuple(expanded(inner[each.struct], message) for each in struct.fields if each.struct))
 
 
 def words_of(module: str) -> str:
-    """The API's name as Kafka writes it, from the module's."""
+    """Returns the API's name in Kafka's spelling from the module's name."""
     return "".join(word.capitalize() for word in module.split("_"))
 
 
@@ -332,7 +331,7 @@ def table_text(rows: list[tuple[int, str, int, int, int]]) -> str:
 
 
 def generate() -> dict[str, str]:
-    """The text of each file, by its path under `protocol`, as ruff formats it."""
+    """Returns the text of each file, formatted by ruff, by its path under `protocol`."""
     text = '"""The messages, one module per API. Written by tools/generate_messages.py; do not edit."""\n'
     texts = {"messages/__init__.py": text}
     rows = []
@@ -351,7 +350,7 @@ def generate() -> dict[str, str]:
 
 
 def check_headers(module: str, message: MessageSpec) -> None:
-    """The rule that the codec has built in: a flexible message has a flexible header, but ApiVersions' response."""
+    """Checks the codec's rule: a flexible message has a flexible header, except the ApiVersions response."""
     for version in message.versions:
         for direction, plain in (("request", 1), ("response", 0)):
             loaded = importlib.import_module(f"kio.schema.{module}.v{version}.{direction}")
@@ -374,7 +373,7 @@ def format_all(texts: dict[str, str]) -> dict[str, str]:
 
 
 def stale(texts: dict[str, str]) -> Iterable[str]:
-    """The files that are not what they should be, or should not be there."""
+    """Returns the files that are outdated or should not exist."""
     for name, text in texts.items():
         path = PROTOCOL / name
         if not path.exists() or path.read_text() != text:

@@ -1,4 +1,4 @@
-"""Apache Kafka for these tests, and directories that it wrote; where it cannot be had, they skip with the reason.
+"""Apache Kafka for these tests, and directories that it wrote; without it, they skip with the reason.
 
 And consumer groups with members of any client.
 """
@@ -36,7 +36,7 @@ def new_name() -> Callable[[], str]:
 
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker where groups do not wait for more members, and sessions may be short."""
+    """A broker without group.initial.rebalance.delay.ms and with short sessions."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 100,
@@ -57,7 +57,7 @@ def member_hosts() -> Iterator[MemberHosts]:
 def make_lab(
     group_broker: Broker, member_hosts: MemberHosts, new_name: Callable[[], str]
 ) -> Iterator[Callable[..., Lab]]:
-    """Makes a group that has no members yet, and a topic for it."""
+    """Creates a topic and the id of a group without members."""
     labs: list[Lab] = []
 
     def make(partitions: int = 4) -> Lab:

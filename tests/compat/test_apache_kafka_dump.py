@@ -1,7 +1,7 @@
-"""Kafka's own DumpLogSegments reads what Headrace writes, finds nothing wrong, and prints what was written.
+"""Kafka's DumpLogSegments reads Headrace's files, reports no problem, and prints what was written.
 
-Each function below writes a log. The tool then runs once over all of their files, and once more for the checks that a
-broker makes of indexes at its start; the tests look at what it said.
+Each function below writes a log. The tool then runs once over all files, and once more for the index checks that a
+broker performs at startup; the tests check its output.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 class Site(Journal):
-    """A log in a data directory of its own, with a clock that stands still."""
+    """A log in its own data directory, with a stopped clock."""
 
     def __init__(self, directory: Path, topic: str, config: dict[str, object]) -> None:
         self.directory = directory
@@ -49,7 +49,7 @@ class Site(Journal):
         self.log = log
 
     def clean(self) -> None:
-        """Begins a new segment and compacts what lies before it."""
+        """Rolls the log and compacts the sealed segments."""
         self.log.roll()
         self.log.update_high_watermark(self.log.log_end_offset)
         assert self.manager.clean_next() == self.tp
@@ -61,7 +61,7 @@ WRITERS: dict[str, tuple[Writer, dict[str, object]]] = {}
 
 
 def writes(**properties: object) -> Callable[[Writer], Writer]:
-    """The function writes a log, with these settings, in a topic of its own name."""
+    """Registers a function that writes a log with these configs, in a topic of its name."""
 
     def register(function: Writer) -> Writer:
         config = {key.replace("_", "."): value for key, value in properties.items()}
@@ -80,7 +80,7 @@ def rows(label: str, count: int, size: int = 40, at: int = 0) -> list[Row]:
 
 
 def varied(label: str) -> Iterator[Row]:
-    """Every kind of key, value and headers (but of bytes that are no text: the tool prints text)."""
+    """Every kind of key, value and headers (but only text, since the tool prints text)."""
     keys = [None, b"", label.encode(), "ключ".encode(), b"k" * 300]
     values = [None, b"", f"value of {label}".encode(), b"two\nlines", b"repeat me " * 400, "ÿ".encode() * 99]
     headers = [(), (("trace", b"1"),), (("twice", b"a"), ("twice", b"\xff"), ("empty", b""), ("null", None))]
@@ -104,7 +104,7 @@ for codec_name in CODECS:
 
 @writes(compression_type="zstd")
 def recompressed(site: Site) -> None:
-    """The topic has a codec of its own."""
+    """The topic has its own codec."""
     producer = WritingProducer(7)
     for codec in CODECS:
         site.write(varied(codec), codec, producer, stored_codec="zstd")
@@ -123,7 +123,7 @@ def idempotent(site: Site) -> None:
     for n in range(42):
         site.write(rows(f"idempotent-{n}", 7), "lz4" if n % 2 else "none", producers[n % 3])
     end = site.log.log_end_offset
-    last = producers[0].sequence - 7  # its last batch again: a retry that comes late, and is not written twice
+    last = producers[0].sequence - 7  # a late retry of its last batch, which is not written twice
     retry = encode_rows(rows("retry", 7), producer_id=1, producer_epoch=0, base_sequence=last, transactional=False)
     assert site.log.append_as_leader(retry, 0).duplicate
     assert site.log.log_end_offset == end
@@ -141,7 +141,7 @@ def transactions(site: Site) -> None:
             for how in (COMMIT, ABORT):
                 site.write(rows(f"{how.name}-{n}", 3), "gzip" if n % 2 else "none", producer)
                 site.end(producer, how, coordinator_epoch=n)
-        # Two at once: the one that began later ends earlier, and with a new epoch as KIP-890 has it.
+        # Two at once: the later one ends first, with a new epoch as in KIP-890.
         site.write(rows(f"outer-{n}", 2), producer=one)
         site.write(rows(f"inner-{n}", 2), producer=two)
         two.epoch, two.sequence = two.epoch + 1, 0
@@ -166,7 +166,7 @@ def append_time(site: Site) -> None:
 
 @writes(segment_bytes=4096, index_interval_bytes=300, file_delete_delay_ms=0)
 def trimmed(site: Site) -> None:
-    """Records deleted up to the middle of a batch: the segments below go, the batch stays whole."""
+    """Deletes records up to the middle of a batch: segments below are deleted, the batch stays complete."""
     for n in range(60):
         site.write(rows(f"trim-{n}", 5), producer=WritingProducer(30, sequence=5 * n))
     site.log.update_high_watermark(site.log.log_end_offset)
@@ -177,7 +177,7 @@ def trimmed(site: Site) -> None:
 
 @writes(segment_bytes=4096, index_interval_bytes=300, file_delete_delay_ms=0)
 def truncated(site: Site) -> None:
-    """Cut between batches and inside of one, over a transaction's end, and written on by another leader."""
+    """Truncated between batches and inside one, across the end of a transaction, then continued by another leader."""
     producer = WritingProducer(40, transactional=True)
     for n in range(30):
         site.write(rows(f"truncate-{n}", 4, 60), producer=producer)
@@ -186,7 +186,7 @@ def truncated(site: Site) -> None:
         assert site.log.truncate_to(offset)
         site.forget_from(offset)
         site.leader_epoch += 1
-    # A batch of offsets 70 to 73 went as a whole; the log ends at 72 all the same.
+    # The batch of offsets 70 to 73 was removed as a whole, but the log ends at 72.
     assert (site.batches[-1].last_offset, site.log.log_end_offset) == (69, 72)
     for n in range(50):
         site.write(rows(f"on-{n}", 4, 60), "snappy")
@@ -194,7 +194,7 @@ def truncated(site: Site) -> None:
 
 @writes(segment_bytes=4096, index_interval_bytes=300)
 def recovered(site: Site) -> None:
-    """A crash, with half a batch at the end of the file; then written on."""
+    """A crash with half a batch at the end of the file; then continued."""
     one, two = (WritingProducer(number, transactional=True) for number in (50, 51))
     for n in range(30):
         site.write(rows(f"crash-{n}", 4, 60), "zstd" if n % 3 else "none", one)
@@ -241,7 +241,7 @@ def preallocated(site: Site) -> None:
 
 @writes(segment_bytes=4096, index_interval_bytes=0)
 def far(site: Site) -> None:
-    """A follower's log: large offsets, some missing, and once more missing than an index can hold."""
+    """A follower's log: large offsets with gaps, one of which exceeds the range of an index."""
     offset = 2**40
     site.log.truncate_fully_and_start_at(offset)
     for n in range(20):
@@ -272,7 +272,7 @@ COMPACTED: dict[str, object] = {
 
 @writes(**COMPACTED, delete_retention_ms=24 * HOUR_MS)
 def compacted(site: Site) -> None:
-    """Cleaned twice, while tombstones and markers must still be there."""
+    """Compacted twice; tombstones and markers must be retained."""
     write_keys(site, range(12), START_MS)
     site.clean()
     write_keys(site, range(12, 20), START_MS)
@@ -282,7 +282,7 @@ def compacted(site: Site) -> None:
 
 @writes(**COMPACTED, delete_retention_ms=HOUR_MS)
 def compacted_long_ago(site: Site) -> None:
-    """Cleaned again when tombstones and markers may go."""
+    """Compacted again after the retention of tombstones and markers."""
     write_keys(site, range(12), START_MS)
     site.clean()
     site.clock.advance(2 * HOUR_MS)
@@ -297,7 +297,7 @@ IN_ORDER = [name for name in WRITERS if not name.startswith("compacted")]
 CLEANED = [name for name in WRITERS if name.startswith("compacted")]
 
 
-# ---- what the tool says of them
+# ---- output of the tool
 
 
 @dataclass
@@ -313,7 +313,7 @@ class Dumped:
         return files_in(self.sites[name].directory, suffix)
 
     def entries(self, file: Path, *names: str) -> list[tuple[object, ...]]:
-        """The named fields of each entry that the tool printed of an index or a snapshot."""
+        """Returns the named fields of each entry that the tool printed for an index or a snapshot."""
         return [tuple(entry.get(name) for name in names) for entry in self.dump.entries[str(file)]]
 
 
@@ -362,8 +362,8 @@ def test_there_are_many_segments(dumped: Dumped, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in IN_ORDER if name not in ("truncated", "recovered", "restarted")])
 def test_indexes_match_kafkas(dumped: Dumped, name: str) -> None:
-    """Kafka's rule, in a segment that was written in one go: an entry for the batch that comes when more than
-    `index.interval.bytes` lie behind the last entry, and the largest timestamp once more at the end."""
+    """Kafka's rule for a segment: an entry for the first batch after more than
+    `index.interval.bytes` since the last entry, and the largest timestamp again at the end."""
     interval = dumped.sites[name].log.config.index_interval_bytes
     for log, index, time_index in zip(
         *(dumped.files(name, each) for each in (".log", ".index", ".timeindex")), strict=True
@@ -397,7 +397,7 @@ def test_snapshots_have_producer_state(dumped: Dumped, name: str) -> None:
 
 
 def producers_at(site: Site, end: int) -> dict[int, tuple[object, ...]]:
-    """What the batches below an offset say of their producers."""
+    """Returns the producer state from the batches below an offset."""
     states: dict[int, tuple[object, ...]] = {}
     for batch in site.batches:
         if batch.producer_id < 0 or batch.last_offset >= end:
@@ -473,5 +473,5 @@ def test_compaction_keeps_producer_and_transaction_state(dumped: Dumped, name: s
         if horizon is not None and (has_tombstones or (batch.fields["isControl"] and batch.records)):
             assert int(horizon) > now_ms
     if name == "compacted":
-        # All data of 74's one transaction is gone but the header; its marker is of use until the horizon.
+        # Only the header remains of 74's transaction; its marker is retained until the delete horizon.
         assert {72, 73, 74} <= markers

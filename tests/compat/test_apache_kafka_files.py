@@ -1,6 +1,6 @@
-"""Headrace reads directories that Kafka wrote: after a stop in order, and after kill -9.
+"""Headrace reads directories that Kafka wrote: after a clean shutdown, and after kill -9.
 
-Of what kill -9 left, Headrace's recovery makes the same files as Kafka's own recovery made of it.
+After kill -9, Headrace's recovery creates the same files as Kafka's.
 """
 
 import shutil
@@ -30,7 +30,7 @@ per_partition = pytest.mark.parametrize(
 
 
 class Opened:
-    """A copy of a directory of Kafka's, opened by Headrace."""
+    """A copy of Kafka's directory, opened by Headrace."""
 
     def __init__(self, source: Path, copy: Path) -> None:
         self.source = source
@@ -116,7 +116,7 @@ def test_offsets_by_timestamp_match_kafkas(opened: Opened, kafka_files: KafkaFil
     for timestamp, answer in kafka_files.by_timestamp[partition].items():
         found = log.find_timestamp(timestamp) or (-1, -1)
         if partition == ("trimmed", 0) and timestamp == 0:
-            # Kafka looks into the first segment only, which lies below the log's start, and finds none.
+            # Kafka searches only the first segment, which is below the log start, and finds none.
             assert (answer.offset, found[1]) == (-1, log.log_start_offset)
         else:
             assert found == (answer.timestamp, answer.offset), timestamp
@@ -126,7 +126,7 @@ def test_offsets_by_timestamp_match_kafkas(opened: Opened, kafka_files: KafkaFil
 
 @per_partition
 def test_finds_offsets_by_timestamp(opened: Opened, partition: Partition) -> None:
-    """For every timestamp there is, by looking at every record."""
+    """Checks every timestamp with a linear search."""
     log = opened.log(partition)
     all_records = [
         (timestamp, offset)
@@ -139,7 +139,7 @@ def test_finds_offsets_by_timestamp(opened: Opened, partition: Partition) -> Non
 
 
 def test_producer_state_matches_kafkas_snapshots(opened: Opened, kafka_files: KafkaFiles) -> None:
-    """The snapshots that Kafka wrote when it stopped, as Kafka prints them; it writes none of an empty log."""
+    """Compares with the snapshots of Kafka's shutdown, as Kafka prints them; it writes none for an empty log."""
     logs = [log for log in opened.manager if log.log_end_offset]
     newest = [files_in(kafka_files.clean / str(log.tp), ".snapshot")[-1] for log in logs]
     dump = dump_log(*newest)
@@ -181,7 +181,7 @@ def test_leader_epochs_match_kafkas(opened: Opened) -> None:
     for log in opened.manager:
         lines = (opened.source / str(log.tp) / "leader-epoch-checkpoint").read_text().split()
         entries = list(zip(map(int, lines[2::2]), map(int, lines[3::2]), strict=True))
-        # Of a leader that has not written yet Headrace, as Kafka when it starts, knows nothing.
+        # Like Kafka at startup, Headrace does not know leaders that have not written.
         assert log.epochs.entries == [entry for entry in entries if entry[1] < log.log_end_offset]
         if log.log_end_offset:
             assert {batch.leader_epoch for batch in log.batches()} <= {entry.epoch for entry in log.epochs.entries}
@@ -190,7 +190,7 @@ def test_leader_epochs_match_kafkas(opened: Opened) -> None:
 
 @pytest.mark.parametrize("which", ["clean", "killed"])
 def test_recognizes_retry_and_rejects_gap(kafka_files: KafkaFiles, tmp_path: Path, which: str) -> None:
-    """The check of sequence numbers goes on where Kafka's ended."""
+    """The check of sequence numbers continues where Kafka's ended."""
     opened = Opened(getattr(kafka_files, which), tmp_path / "data")
     with opened.manager:
         log = opened.log(("segments", 0))
@@ -215,7 +215,7 @@ def test_open_and_close_changes_nothing(kafka_files: KafkaFiles, tmp_path: Path)
     before, after = contents(kafka_files.clean), contents(opened.directory)
     assert [name for name in before if name not in after and not name.endswith(".deleted")] == []
     assert {name for name in after if name not in before} == {".lock", *(f"{name}/{0:020}.snapshot" for name in empty)}
-    # Leaders that have not written are forgotten, as Kafka too does at its start.
+    # Leaders that have not written are removed, as Kafka does at startup.
     changed = {name for name in before if name in after and after[name] != before[name]}
     changed = {name for name in changed if not name.endswith("leader-epoch-checkpoint")}
     assert all(name.endswith("-offset-checkpoint") for name in changed)
@@ -223,7 +223,7 @@ def test_open_and_close_changes_nothing(kafka_files: KafkaFiles, tmp_path: Path)
 
 
 def test_ignores_metadata_log_of_controllers(kafka_files: KafkaFiles, tmp_path: Path) -> None:
-    """Also where it would need recovery or retention, if it were Headrace's."""
+    """Even if it would need recovery or retention."""
     opened = Opened(kafka_files.killed, tmp_path / "data")
     with opened.manager:
         opened.manager.apply_retention()
@@ -234,16 +234,16 @@ def test_ignores_metadata_log_of_controllers(kafka_files: KafkaFiles, tmp_path: 
 
 
 def test_recovery_rebuilds_same_files_as_kafka(kafka_files: KafkaFiles, tmp_path: Path) -> None:
-    """Logs and indexes byte for byte, and the same producers at the log's end.
+    """Compares logs and indexes byte for byte, and the producer state at the log end.
 
-    Kafka also makes snapshots again in between, which are of use to a later recovery.
+    Kafka also rebuilds intermediate snapshots for a later recovery.
     """
     opened = Opened(kafka_files.killed, tmp_path / "data")
     with opened.manager:
         newest = {Path(str(log.tp), snapshot_name(log.log_end_offset)) for log in opened.manager if log.log_end_offset}
     ours, theirs = partition_files(opened.directory), partition_files(kafka_files.clean)
     assert all(producers_in(path, ours[path]) == producers_in(path, theirs[path]) for path in newest)
-    # When it had recovered, Kafka deleted what lay below the start of the trimmed log.
+    # After recovery, Kafka deleted the segments below the start of the trimmed log.
     start = min(int(path.stem) for path in files_in(kafka_files.clean / "trimmed-0", ".log"))
     gone = {path for path in ours if path.parent.name == "trimmed-0" and int(path.stem) < start}
     ours, theirs = (
@@ -274,6 +274,6 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def partition_files(directory: Path) -> dict[Path, bytes]:
-    """Logs, indexes and snapshots of all partitions."""
+    """Returns logs, indexes and snapshots of all partitions."""
     paths = (path for path in files_in(directory) if path.parent.name != "__cluster_metadata-0")
     return {path.relative_to(directory): path.read_bytes() for path in paths}

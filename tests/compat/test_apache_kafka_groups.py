@@ -1,5 +1,5 @@
-"""`__consumer_offsets` of both brokers after the same requests: Kafka's tool reads the same of both, and we load what
-Kafka wrote. Kafka writes an offset with its topic's id (version 4), we without (version 3)."""
+"""`__consumer_offsets` of both brokers after the same requests: Kafka's tool prints the same for both; Headrace loads
+Kafka's. Kafka writes an offset with its topic id (version 4), Headrace without (version 3)."""
 
 import json
 import re
@@ -98,7 +98,7 @@ class Client:
 
 
 def play(broker: Broker) -> Path:
-    """The same on both; returns the log of the one partition, with the broker stopped."""
+    """Sends the same requests to both; returns the log of the partition after the broker's shutdown."""
     with broker:
         client = Client(broker)
         client.prepare()
@@ -126,7 +126,7 @@ def logs(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def as_kafka_reads(log: Path) -> list[tuple[Any, Any]]:
-    """Keys and values, with what differs from run to run taken out."""
+    """Returns keys and values without the parts that differ between runs."""
     said = run_java(DUMP_CLASS, ["--offsets-decoder", "--files", log]).stdout
     found: list[tuple[Any, Any]] = []
     for line in said.splitlines():
@@ -145,7 +145,7 @@ def steady(value: Any) -> Any:
 
 
 def last_of_each(records: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """What is left after compaction; groups that are not written by both in the middle do not matter then."""
+    """Compares the state after compaction; intermediate records that only one broker writes do not matter."""
     found: dict[str, Any] = {}
     for key, value in records:
         name = json.dumps(key)

@@ -1,8 +1,8 @@
-"""A broker of Kafka starts on a directory that Headrace wrote to, and serves all of it: Kafka's records and Headrace's.
+"""Kafka's broker starts on a directory that Headrace wrote to, and serves Kafka's and Headrace's records.
 
-The directory is a copy of one that Kafka left. Headrace writes on in Kafka's topics, fills topics that Kafka created,
-and compacts some. Then a broker runs on it: it is asked for everything there is, compacts what Headrace had left to it,
-writes on, and is killed. At last Headrace recovers that.
+The directory is a copy of Kafka's. Headrace continues Kafka's topics, fills topics that Kafka created,
+and compacts some. Then Kafka's broker runs on it: it serves everything, compacts what Headrace left to it,
+writes more, and is killed. Finally, Headrace recovers the directory.
 """
 
 import re
@@ -62,22 +62,22 @@ class RoundTrip:
     directory: Path
     journals: dict[Partition, Journal]
     served: dict[bool, dict[Partition, list[SampleRecord]]] = field(default_factory=dict)
-    """What a consumer got of the broker; under True, what one got that reads only what is committed."""
+    """The records that a consumer got from the broker; under True, those of a read_committed consumer."""
     by_timestamp: dict[Partition, dict[int, FoundOffset]] = field(default_factory=dict)
     producers: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Kafka's account of the producers of the topic ``headrace-txn``."""
+    """Kafka's description of the producers of the topic ``headrace-txn``."""
     written_on: dict[Partition, list[SampleRecord]] = field(default_factory=dict)
     ended: list[SampleRecord] = field(default_factory=list)
-    """What a consumer of committed records got of the topic ``txn`` when Kafka had ended its open transaction."""
+    """The committed records of the topic ``txn`` after Kafka completed its open transaction."""
     broker_log: str = ""
 
 
 class Scribe:
-    """Writes to a directory of Kafka's as Headrace."""
+    """Writes to Kafka's directory as Headrace."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = ManualClock(SystemClock().time_ms())
-        # Compaction runs only when it is told to; see `clean`.
+        # Compaction runs only on request; see `clean`.
         configs = {
             topic: {key: value for key, value in config.items() if key != "cleanup.policy"}
             for topic, config in topic_configs().items()
@@ -109,7 +109,7 @@ class Scribe:
             yield keys[n % 4], values[n % 5], self.clock.time_ms() - 5000 + (n * 37) % 101, headers[n % 3]
 
     def write_on(self) -> None:
-        """In topics of Kafka's, with producer ids far from its own."""
+        """Continues Kafka's topics, with producer ids far from Kafka's."""
         for partition, codec in enumerate(CODECS):
             self.journal("codecs", partition).write(self.varied(), codec)
             self.journal("codecs", partition).write(self.rows("codecs", 300), codec, WritingProducer(9001))
@@ -121,13 +121,13 @@ class Scribe:
         for codec in CODECS:
             self.clock.advance(10)
             self.journal("appendtime").write(self.rows(codec), codec)
-        # Behind Kafka's open transaction, which stays open.
+        # After Kafka's open transaction, which stays open.
         self.transactions(self.journal("txn"), 2)
         for topic in ("compacted", "compacted-deletes"):
             self.journal(topic).write(self.rows(topic))
 
     def fill(self) -> None:
-        """Topics in which Kafka has written nothing."""
+        """Fills topics in which Kafka has written nothing."""
         for codec in CODECS:
             self.journal("headrace-plain").write(self.varied(), codec)
             self.journal("headrace-plain").write(
@@ -156,7 +156,7 @@ class Scribe:
             self.clock.advance(1)
 
     def fill_compacted(self) -> None:
-        """Twice the same: Headrace does the last cleaning of one topic, Kafka that of the other."""
+        """Writes the same to two topics: Headrace does the last cleaning of one, Kafka that of the other."""
         start_ms = self.clock.time_ms()
         for who in ("headrace", "kafka"):
             for cleaning in CLEANINGS:
@@ -171,7 +171,7 @@ class Scribe:
                     journal.log.roll()
 
     def clean(self, journal: Journal) -> None:
-        """Compacts one log, up to its end."""
+        """Compacts one log up to its end."""
         log = journal.log
         log.roll()
         log.update_high_watermark(log.log_end_offset)
@@ -205,7 +205,7 @@ def round_trip(kafka_files: KafkaFiles, tmp_path_factory: pytest.TempPathFactory
 
 
 def ask_for_everything(broker: KafkaBroker, trip: RoundTrip) -> None:
-    partitions = [partition for partition in trip.journals if "-by-" not in partition[0]]  # the cleaner is at those
+    partitions = [partition for partition in trip.journals if "-by-" not in partition[0]]  # being cleaned
     for read_committed in (False, True):
         trip.served[read_committed] = read_back_all(broker.bootstrap, partitions, read_committed=read_committed)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -231,7 +231,7 @@ def await_cleaning(trip: RoundTrip) -> None:
 
 
 def end_open_transaction(broker: KafkaBroker, trip: RoundTrip) -> None:
-    """A producer of the same transactional id comes: Kafka aborts what the one before had left open."""
+    """Starts a producer with the same transactional id: Kafka aborts the open transaction of the previous one."""
     LibrdkafkaProducer(broker.bootstrap, {"transactional.id": "txn-open"}).init()
     trip.ended = read_back(broker.bootstrap, "txn", read_committed=True)
 
@@ -250,10 +250,10 @@ def write_on_as_kafka(broker: KafkaBroker, trip: RoundTrip) -> None:
 
 
 def test_kafka_starts_without_repair(round_trip: RoundTrip) -> None:
-    """The broker's log has no complaint of what keeps its logs."""
+    """The broker logs no warnings about its logs."""
     complaint = r".*\] (?:WARN|ERROR|FATAL) .* \((?:kafka\.log|org\.apache\.kafka\.storage)\..*\)"
     assert re.findall(complaint, round_trip.broker_log) == []
-    partitions = len(list(round_trip.directory.glob("*-*/partition.metadata"))) - 1  # without the controllers' own
+    partitions = len(list(round_trip.directory.glob("*-*/partition.metadata"))) - 1  # without the controllers' log
     assert f"Skipping recovery of {partitions} logs" in round_trip.broker_log
 
 
@@ -289,7 +289,7 @@ def test_kafka_finds_offsets_by_timestamp(round_trip: RoundTrip) -> None:
 
 
 def test_kafka_loads_producer_state(round_trip: RoundTrip) -> None:
-    """Epoch, epoch of the coordinator, last sequence, timestamp, and start of the open transaction."""
+    """Producer epoch, coordinator epoch, last sequence, timestamp, and start of the open transaction."""
     log = round_trip.journals["headrace-txn", 0].log
     assert round_trip.producers == {
         producer_id: (
@@ -317,7 +317,7 @@ def cleaned(round_trip: RoundTrip) -> DumpResult:
 
 
 def sealed(round_trip: RoundTrip, cleaning: str, who: str) -> list[Path]:
-    """All files of a topic but those of its active segment, which is empty and was not closed."""
+    """Returns all files of a topic except those of its active segment, which is empty and was not closed."""
     topic = f"{cleaning}-by-{who}"
     end = round_trip.journals[topic, 0].log.log_end_offset
     return [path for path in files_in(round_trip.directory / f"{topic}-0") if int(path.stem) < end]
@@ -334,7 +334,7 @@ def test_kafka_compacts_to_same_batches(round_trip: RoundTrip, cleaned: DumpResu
 
 
 def comparable(dump: DumpResult, file: Path) -> list[tuple[object, ...]]:
-    """The batches of a file as printed; of a delete horizon only that there is one, for it is a time of day."""
+    """Returns the batches of a file as printed; a delete horizon only as present, since it is a time."""
     printed = (batch_printed(batch) for batch in dump.batches_of(file))
     return [
         (head, producer, (transactional, control, horizon is not None), records)
@@ -347,10 +347,10 @@ def test_kafka_compacts_to_same_files(round_trip: RoundTrip, cleaned: DumpResult
     ours, theirs = ({path.name: path for path in sealed(round_trip, cleaning, who)} for who in ("headrace", "kafka"))
     assert ours.keys() == theirs.keys()
     for name, path in ours.items():
-        # Positions and sizes depend on how well a library compresses.
+        # Positions and sizes depend on the compression library.
         if path.suffix not in (".log", ".index"):
             assert path.read_bytes() == theirs[name].read_bytes(), name
-    # The tool finds nothing wrong, and has the same to say of both where a batch was emptied.
+    # The tool reports no problem, and the same message for empty batches of both.
     ours_said, theirs_said = (
         {(Path(each.file).name, each.detail) for each in cleaned.problems if Path(each.file) in files.values()}
         for files in (ours, theirs)

@@ -1,4 +1,4 @@
-"""The tables of errors and of broker keys against Apache Kafka's own."""
+"""The tables of errors and broker configs compared with Apache Kafka's."""
 
 from pathlib import Path
 
@@ -30,12 +30,12 @@ public class Tables {
 """
 
 OTHER_DEFAULTS = {
-    "compression.gzip.level",  # -1 means 6 to Kafka, which is what stands here
+    "compression.gzip.level",  # -1 means 6 in Kafka, the value here
     "listener.security.protocol.map",  # in another order
-    "log.cleaner.io.max.bytes.per.second",  # without limit, either way
+    "log.cleaner.io.max.bytes.per.second",  # both mean no limit
     "log.dir",
     "log.dirs",
-    "log.flush.interval.ms",  # without limit, either way
+    "log.flush.interval.ms",  # both mean no limit
     "log.flush.scheduler.interval.ms",  # see DESIGN.md
     "socket.receive.buffer.bytes",  # see DESIGN.md
 }

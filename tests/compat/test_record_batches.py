@@ -1,7 +1,7 @@
-"""Record batches of other projects read by ours, and ours by theirs, record by record.
+"""Record batches of other projects decoded by Headrace, and Headrace's by theirs, record by record.
 
 aiokafka (its compiled and its Python code), kafka-python, librdkafka (through its mock broker) and Kafka itself
-(through DumpLogSegments). kafka-python's codecs other than gzip need libraries that need not be here; its record code
+(through DumpLogSegments). kafka-python's codecs other than gzip need libraries that may be missing; its record code
 then runs on aiokafka's codec functions.
 """
 
@@ -39,7 +39,7 @@ READERS = [AiokafkaBatch, AiokafkaPythonBatch, KafkaPythonBatch]
 
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
-# Each field null, empty, short and long; times that go back; and enough of it to be worth compressing.
+# Each field null, empty, short and long; decreasing timestamps; and enough data to compress.
 ROWS: list[Row] = [
     (b"key", b"value", 1_700_000_000_000, []),
     (None, b"a value without a key", 1_700_000_000_005, [("name", b"data")]),
@@ -119,7 +119,7 @@ def test_reads_batches_of_other_clients(builder: Callable[..., Any], codec: Comp
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_bytes_match_kio(builder: Callable[..., Any], producer: Producer) -> None:
     theirs = bytearray(build_theirs(builder, Compression.NONE, producer))
-    # kafka-python leaves the leader's epoch at 0; the CRC does not cover it.
+    # kafka-python leaves the leader epoch at 0; the CRC does not cover it.
     RecordBatch(theirs).patch_leader_epoch(-1)
     assert encode_rows(ROWS, **producer._asdict()) == theirs
     decoded = decode_arrow([RecordBatch(theirs)])
@@ -217,7 +217,7 @@ def test_reads_batches_of_librdkafka(broker: MockBroker, codec: Compression, ide
         batch.check_crc()
         assert (batch.producer_id >= 0, batch.base_sequence >= 0) == (idempotent, idempotent)
         batch.records().check_appendable()
-    # A batch that compression would make larger is sent as it is.
+    # librdkafka sends a batch uncompressed if compression would make it larger.
     assert codec in {batch.codec for batch in batches}
     if codec == Compression.SNAPPY:
         assert not bytes(batches[-1].raw)[61:].startswith(b"\x82SNAPPY")
@@ -237,7 +237,7 @@ def test_librdkafka_reads_our_batches(broker: MockBroker, codec: Compression) ->
     messages = broker.receive(topic, 2 * len(ROWS))
     found = [(message.key(), message.value(), message.headers() or []) for message in messages]
     assert found == [(key, value, headers) for key, value, _, headers in ROWS * 2]
-    # The marker has an offset, and nothing to deliver.
+    # The marker has an offset but no record.
     expected = [*range(len(ROWS)), *range(len(ROWS) + 1, 2 * len(ROWS) + 1)]
     assert [message.offset() for message in messages] == expected
     create_time, log_append_time = 1, 2
@@ -251,7 +251,7 @@ def test_librdkafka_reads_our_batches(broker: MockBroker, codec: Compression) ->
 
 
 def test_kafka_reads_our_batches(apache_kafka: None, tmp_path: Path) -> None:
-    """Every codec at its default, lowest and highest level, markers and an empty batch, in one segment."""
+    """Creates a segment with every codec at its default, lowest and highest level, markers and an empty batch."""
     fields = {"producer_id": 9, "producer_epoch": 1, "transactional": True}
     batches: list[bytes] = []
     expected: list[tuple[int, Row]] = []

@@ -1,6 +1,6 @@
-"""Headrace's coordinator loads the `__transaction_state` that Apache Kafka wrote, and believes what Kafka's tool says.
+"""Headrace's coordinator loads Apache Kafka's `__transaction_state`, with the content that Kafka's tool prints.
 
-That Kafka's tool reads what Headrace writes is shown in `broker/test_transactions.py`.
+`broker/test_transactions.py` shows that Kafka's tool reads Headrace's.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from headrace.coordinator.transaction.metadata import TransactionMetadata
 
 
 def loaded(directory: Path) -> dict[str, TransactionMetadata]:
-    """What coordinators make of all partitions of a directory."""
+    """Returns the state that coordinators load from all partitions of a directory."""
     found: dict[str, TransactionMetadata] = {}
     with open_manager(directory, topic_configs()) as manager:
         for log in manager:

@@ -1,11 +1,11 @@
-"""A kill at every instant of everything that changes more than one file.
+"""A kill at every step of each operation that changes more than one file.
 
-Each test prepares a log, then repeats one operation: killed before its first change to the disk, before its second, and
-so on until it passes unharmed. After each kill the directory is opened as the next process would. Three kinds of kill:
+Each test prepares a log, then repeats one operation: killed before its first change to the disk, before its second,
+and so on until it completes. After each kill, the directory is opened as the next process would. Kinds of kill:
 
     killed      between two changes
     torn        halfway through a write
-    power cut   between two changes, and what was not synced is lost, or not, or in part
+    power cut   between two changes; unsynced bytes are lost, kept, or kept in part
 """
 
 import os
@@ -41,7 +41,7 @@ def make_manager(directory: Path, files: FaultyFileSystem, clock: ManualClock, *
 
 
 def prepare(directory: Path, clock: ManualClock, seed: int, appends: int, mix: Mix, **topic: object) -> None:
-    """A log with several segments, of which some are flushed, after a clean stop."""
+    """Creates a log with several segments, some of them flushed, after a clean shutdown."""
     random = Random(seed)
     with make_manager(directory, FaultyFileSystem(syncs=False), clock, **topic) as manager:
         log = manager.create(TP)
@@ -60,7 +60,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def killed_everywhere(
     tmp_path: Path, clock: ManualClock, kind: str, operation: Callable[[LogManager], None], **topic: object
 ) -> Iterator[LogManager]:
-    """The manager as it comes back after each kill of the operation, and at last after none."""
+    """Yields the reopened manager after each kill of the operation, and finally after none."""
     before = tmp_path / "before"
     for changes in count():
         directory = tmp_path / f"killed-{changes}"
@@ -187,7 +187,7 @@ def test_removes_metric(tmp_path: Path, kind: str, how: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_crashes_while_compacting(tmp_path: Path, kind: str, seed: int) -> None:
-    """Twice, with time between, so that tombstones and markers go too. No key loses its value; aborted data is gone."""
+    """Compacts twice, to remove tombstones and markers as well. No key loses its value; aborted data is removed."""
     topic: dict[str, object] = {"cleanup.policy": "compact", "delete.retention.ms": 100}
     clock = ManualClock()
     mix = Mix(keys=6, tombstones=0.3, transactional=0.5)

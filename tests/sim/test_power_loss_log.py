@@ -1,7 +1,7 @@
-"""Power cuts under one log, thousands of them: what was flushed is there, and nothing is there that was not appended.
+"""Thousands of power losses under one log: all flushed records survive, and no other records appear.
 
-Each seed is a life of a log: work, a power cut at any instant (also in the middle of a step, of closing and of the
-recovery itself), recovery, check, work. HEADRACE_POWER_SEEDS says how many lives. To repeat one that failed:
+Each seed is one run: work, a power loss at any time (also during a step, a close or the
+recovery itself), recovery, check, work. HEADRACE_POWER_SEEDS sets the number of runs. To repeat a failed one:
 HEADRACE_POWER_FIRST_SEED=<seed> HEADRACE_POWER_SEEDS=1.
 """
 
@@ -31,7 +31,7 @@ TP = TopicPartition("events", 0)
 
 
 class LogLife:
-    """One log, opened again and again. Plays the log manager's part: keeps its checkpoints."""
+    """A log that is opened repeatedly. Acts as the log manager: keeps its checkpoints."""
 
     def __init__(self, root: Path, seed: int, policy: str):
         self.random = Random(seed)

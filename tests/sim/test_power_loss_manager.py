@@ -1,7 +1,7 @@
-"""Power cuts under a log manager: several partitions in two directories, made, written, compacted, deleted, made again.
+"""Power losses under a log manager: partitions in two directories are created, written, compacted and deleted.
 
-As `test_power_loss_log`, but with the manager's own checkpoints, periodic tasks and background work. The same variables
-say how many lives there are: HEADRACE_POWER_SEEDS, HEADRACE_POWER_FIRST_SEED.
+Like `test_power_loss_log`, but with the manager's checkpoints, periodic tasks and background work. The same variables
+set the number of runs: HEADRACE_POWER_SEEDS, HEADRACE_POWER_FIRST_SEED.
 """
 
 import os
@@ -60,7 +60,7 @@ class ManagerLife:
         self.models: dict[TopicPartition, LogModel] = {}
         self.ids: dict[TopicPartition, Uuid] = {}
         self.uncertain: set[TopicPartition] = set()
-        """Those that were being made or deleted when the power was cut."""
+        """Partitions that were being created or deleted during the power loss."""
 
     def live(self, crashes: int) -> None:
         for _ in range(crashes):

@@ -1,6 +1,6 @@
 """The codec built with AddressSanitizer and UndefinedBehaviorSanitizer, under the fuzzer and under its unit tests.
 
-The build is shown to notice a read behind the end of a frame, which otherwise mostly goes unseen.
+A test shows that the build detects a read past the end of a frame, which otherwise mostly goes unnoticed.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_fuzzed_frames_stay_within_memory(sanitized: SanitizedPackage, seed: int
 
 
 def test_unit_tests_pass_on_sanitized_codec(sanitized: SanitizedPackage) -> None:
-    """All but those that measure memory, fuzz (which is done above), or look at files of the project."""
+    """Runs all except tests that measure memory, fuzz (see above), or need the project's files."""
     chosen = "not cost_no_memory and not rounds and not our_errors and not test_messages and not test_stubs"
     run = sanitized.run("-m", "pytest", "tests/unit/protocol", "-q", "-p", "no:cacheprovider", "-k", chosen)
     assert run.returncode == 0, run.stdout + run.stderr

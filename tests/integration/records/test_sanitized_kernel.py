@@ -1,7 +1,7 @@
-"""The kernel built with AddressSanitizer and UndefinedBehaviorSanitizer, under the fuzzer and under its unit tests.
+"""The compiled record modules with AddressSanitizer and UndefinedBehaviorSanitizer: the fuzzer and the unit tests.
 
-Reading one byte too many usually goes unnoticed; built this way it ends the process with a report. The same build must
-therefore also be shown to end it.
+A read of one byte too many usually goes unnoticed; the sanitizers end the process with a report. Other tests show that
+they do.
 """
 
 import json
@@ -46,7 +46,7 @@ def test_fuzzed_batches_stay_within_memory(sanitized: SanitizedPackage) -> None:
 
 
 def test_unit_tests_pass_on_sanitized_kernel(sanitized: SanitizedPackage) -> None:
-    """All but those that measure memory or fuzz, which is done above."""
+    """Runs all except tests that measure memory or fuzz (see above)."""
     chosen = "not decompression_bomb and not fuzz"
     run = sanitized.run("-m", "pytest", "tests/unit/records", "-q", "-p", "no:cacheprovider", "-k", chosen)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -67,7 +67,7 @@ print("unnoticed")
 
 
 def test_sanitizer_detects_read_past_end(sanitized: SanitizedPackage) -> None:
-    """A buffer that says it is longer than its memory is what a missing check in the kernel would amount to."""
+    """A buffer that claims more than its memory simulates a missing check."""
     run = sanitized.run("-c", READ_PAST_THE_END.format(source=str(sanitized.source)))
     assert run.stdout == "as it should be [0, 1, 2]\n"
     assert run.returncode != 0
@@ -76,7 +76,7 @@ def test_sanitizer_detects_read_past_end(sanitized: SanitizedPackage) -> None:
 
 
 def test_sanitizer_detects_undefined_behavior(sanitized: SanitizedPackage, tmp_path: Path) -> None:
-    """The kernel has none that could be called for, so this is a function of its own."""
+    """The modules have no known undefined behavior, so the test builds its own function."""
     source, library = tmp_path / "shift.c", tmp_path / "shift.so"
     source.write_text("int shift(int bits) { return 1 << bits; }\n")
     subprocess.run(["gcc", *FLAGS.split(), "-shared", "-fPIC", str(source), "-o", str(library)], check=True)

@@ -1,4 +1,4 @@
-"""Derived files that are damaged, missing or left over: made again, finished or undone, never fatal, never believed."""
+"""Damaged, missing and leftover derived files: rebuilt, completed or undone; never fatal, never trusted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def open_again(directory: Path, clean: bool, recovery_point: int) -> tuple[Log, 
 
 
 def fill(log: Log) -> None:
-    """Several segments, with aborted transactions, producers and leader epochs."""
+    """Creates several segments with aborted transactions, producers and leader epochs."""
     for number in range(60):
         transactional = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
         plain = encode_rows([(b"k%d" % number, b"v" * 150, 1000 + 7 * number, None)])
@@ -81,7 +81,7 @@ DAMAGES = [remove, empty, cut, zero_tail, zero, scramble, lengthen]
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
 def test_damaged_files(directory: Path, suffix: str, damage: Callable[[Path, Random], None], clean: bool) -> None:
-    """Whichever file it is, what is read afterwards is what was written."""
+    """Whichever file is damaged, reading returns what was written."""
     for seed in range(4):
         log, _ = open_again(directory / str(seed), clean=False, recovery_point=0)
         fill(log)
@@ -100,7 +100,7 @@ def test_damaged_files(directory: Path, suffix: str, damage: Callable[[Path, Ran
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_damaged_index_of_aborted_transactions(directory: Path, damage: Callable[[Path, Random], None]) -> None:
-    """One whose entries do not fit each other is noticed. After a crash, those behind the recovery point always are."""
+    """Inconsistent entries are detected. After a crash, entries beyond the recovery point are always rebuilt."""
     log, _ = open_again(directory, clean=False, recovery_point=0)
     fill(log)
     log.close()
@@ -157,7 +157,7 @@ def test_recovery_truncates_garbage_after_log(directory: Path, tail: bytes) -> N
 
 @pytest.mark.parametrize("seed", range(10))
 def test_truncates_log_at_damage(directory: Path, seed: int) -> None:
-    """A flipped bit anywhere: all before the batch that has it stays, nothing from it on."""
+    """After a flipped bit, all batches before the damaged one stay, and none from it on."""
     random = Random(seed)
     log, _ = open_again(directory, clean=False, recovery_point=0)
     fill(log)
@@ -176,7 +176,7 @@ def test_truncates_log_at_damage(directory: Path, seed: int) -> None:
         if position > at:
             break
         good.append(batch)
-    # Base offset and leader epoch are not under the CRC: a flip there may pass for another value that fits.
+    # The CRC does not cover base offset and leader epoch: a flip there may yield another valid value.
     assert [bytes(batch.raw) for batch in found[: len(good)]] == [bytes(batch.raw) for batch in good]
     assert report.truncated_bytes or len(found) == len(before)
     again.abandon()

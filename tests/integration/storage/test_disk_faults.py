@@ -1,4 +1,4 @@
-"""Disks that are full or fail while the log is written: the caller is told, nothing that was there is lost."""
+"""Full and failing disks during writes: the caller gets an error, and no existing data is lost."""
 
 import errno
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def keys_of(log: Log) -> list[bytes | None]:
 
 
 def reopened(log: Log, recovery_point: int = 0) -> Log:
-    """The log as the next process finds it after this one was killed."""
+    """Returns the log as the next process finds it after a kill."""
     log.abandon()
     again, _ = open_log(log.directory, TP, CONFIG, LogContext(clock=ManualClock()), recovery_point=recovery_point)
     return again
@@ -129,7 +129,7 @@ def test_failed_append_does_not_consume_sequence(log: Log, disk: FaultyFileSyste
 @pytest.mark.parametrize("operation", ["open", "write", "rename", "truncate", "sync", "sync_directory"])
 @pytest.mark.parametrize("pattern", ["*.log", "*.index", "*.timeindex", "*.snapshot*", "*leader-epoch*", "*"])
 def test_any_failure_during_append(log: Log, disk: FaultyFileSystem, operation: str, pattern: str) -> None:
-    """Rolls, snapshots and epoch changes are part of it. An append that raised is not there, one that returned is."""
+    """Includes rolls, snapshots and epoch changes. An append that raised is not in the log; one that returned is."""
     expected = list(FIRST_TEN)
     fault = disk.fail(operation, pattern, errno.ENOSPC, times=3)
     for number in range(10, 60):
@@ -210,7 +210,7 @@ def test_directory_with_failed_sync_goes_offline(tmp_path: Path, disk: FaultyFil
     manager.close()
     disk.heal()
     again = make_manager(tmp_path, disk).start()
-    # The failed one did not stop cleanly and is recovered; what was appended is still there.
+    # The failed directory was not shut down cleanly and is recovered; the appended records are still there.
     assert keys_of(again.create(bad.tp)) == [b"k1"]
     assert keys_of(again.create(good.tp)) == [b"k1", b"k2"]
     assert again.load_reports[bad.tp].scanned_batches == 1

@@ -1,5 +1,5 @@
-"""Trouble with a disk behind a log manager: what is an error of one call, what takes a directory offline, and what is
-merely tried again. After each the logs are opened again and must be whole."""
+"""Disk failures under a log manager: which fail one call, which take a directory offline, and which are
+retried. After each, the logs are opened again and must be intact."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def disk() -> FaultyFileSystem:
 
 @pytest.fixture
 def make(tmp_path: Path, disk: FaultyFileSystem) -> Iterator[Make]:
-    """A manager of two directories, a and b; of two partitions the first lies in a."""
+    """Returns a manager of two directories, a and b; the first of two partitions is in a."""
     clock = ManualClock()
     made: list[LogManager] = []
 
@@ -111,7 +111,7 @@ def test_full_disk_keeps_old_checkpoint(make: Make, disk: FaultyFileSystem, tmp_
 
 
 def test_retention_frees_full_disk(make: Make, disk: FaultyFileSystem) -> None:
-    """Everything is too old, but there is no room to begin the segment that would follow."""
+    """All records have expired, but there is no space for a new segment."""
     manager = make(**{"retention.ms": 1000})
     bad, _ = both(manager)
     append(bad, *range(40))
@@ -203,7 +203,7 @@ def test_create_on_full_disk_can_be_retried(make: Make, disk: FaultyFileSystem) 
 
 
 def test_writes_missing_topic_id_later(make: Make, disk: FaultyFileSystem) -> None:
-    """The process was killed between making the directory and writing the id."""
+    """The process was killed between creating the directory and writing the topic id."""
     manager = make()
     manager.create(BAD)
     manager.abandon()
@@ -244,7 +244,7 @@ def test_background_flush_failure(make: Make, disk: FaultyFileSystem) -> None:
 
 @pytest.mark.parametrize("operation", ["truncate", "rename", "sync", "sync_directory"])
 def test_failed_truncation_takes_directory_offline(make: Make, disk: FaultyFileSystem, operation: str) -> None:
-    """It is not known how far it came: nobody may use the log before it was opened again."""
+    """The state of the files is unknown: the log must not be used before it is opened again."""
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(40))
@@ -340,7 +340,7 @@ def test_files_that_cannot_be_removed_are_removed_at_next_start(make: Make, disk
 
 
 def test_log_deleted_during_flush(make: Make) -> None:
-    """The directory to sync is gone, which is no trouble with the disk."""
+    """The directory to sync was renamed, which is not a disk failure."""
     runner = DeferredRunner()
     manager = make(runner, **{"flush.ms": 0})
     bad, _ = both(manager)
@@ -352,11 +352,11 @@ def test_log_deleted_during_flush(make: Make) -> None:
     append(manager.create(BAD), 1)
 
 
-# ---- checkpoints that no longer fit
+# ---- outdated checkpoints
 
 
 def test_recreated_log_does_not_inherit_checkpoints(make: Make, disk: FaultyFileSystem) -> None:
-    """Killed after the deletion and before the checkpoints were written, so they name offsets of the old log."""
+    """Killed after the deletion and before the checkpoints were written, so they contain offsets of the old log."""
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(100))
@@ -378,7 +378,7 @@ def test_recreated_log_does_not_inherit_checkpoints(make: Make, disk: FaultyFile
 
 
 def test_starting_over_below_the_log_start(make: Make) -> None:
-    """As a follower does whose leader still has what was deleted here. The old start must not come back."""
+    """As a follower does if its leader still has the deleted records. The old log start must not come back."""
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(60))
@@ -396,7 +396,7 @@ def test_starting_over_below_the_log_start(make: Make) -> None:
     "damage", [lambda data: bytes(len(data)), lambda data: data[:12], lambda data: data[: -len(data) // 3]]
 )
 def test_retention_ignores_damaged_time_index(make: Make, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    """A time index that lost its newest entries would make its segment look old."""
+    """A time index without its newest entries would make its segment look old."""
     retained: dict[str, object] = {"retention.ms": 500}
     manager = make(**retained)
     bad, _ = both(manager)

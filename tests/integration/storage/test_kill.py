@@ -1,6 +1,6 @@
-"""Kills lose nothing: a process that works on logs is killed with SIGKILL at random moments, again and again.
+"""Kills lose no records: a process that writes logs is killed with SIGKILL at random times, repeatedly.
 
-20 rounds on the same directory; `HEADRACE_KILL_ROUNDS` sets another number, `HEADRACE_SEED` another seed.
+It runs 20 rounds on the same directory; `HEADRACE_KILL_ROUNDS` sets the number, `HEADRACE_SEED` the seed.
 """
 
 import os
@@ -27,19 +27,19 @@ SEED = int(os.environ.get("HEADRACE_SEED", "20261115"))
 
 @dataclass
 class Reported:
-    """What a partition must hold, by the writer's word."""
+    """The expected content of a partition, from the writer's reports."""
 
     appends: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Base offset → last offset and checksum, in order."""
     lost_from: int | None = None
-    """A truncation to this offset had begun when the process was killed, and may or may not have happened."""
+    """A truncation to this offset had started when the process was killed, and may or may not have completed."""
     trimmed_to: int = 0
     keys: dict[bytes, int] = field(default_factory=dict)
-    """Of the compacted log: where the last value of each key is."""
+    """In the compacted log: the offset of each key's last value."""
 
     def append(self, base_offset: int, last_offset: int, crc: int, *keys: int) -> None:
         if self.lost_from is not None:
-            # It did happen: the log has gone on behind it.
+            # The truncation completed: the log has continued after it.
             self.appends = {base: kept for base, kept in self.appends.items() if kept[0] < self.lost_from}
             self.lost_from = None
         assert not self.appends or base_offset > max(last for last, _ in list(self.appends.values())[-1:])
@@ -49,7 +49,7 @@ class Reported:
 
 
 def run_until_killed(directory: Path, seed: int, random: Random) -> list[str]:
-    """Runs the writer and kills it a moment after a random report. Returns all that it reported."""
+    """Runs the writer and kills it shortly after a random report. Returns its reports."""
     command = [sys.executable, "-m", "tests.support.storage.log_writer", str(directory), str(seed)]
     enough = random.randint(1, 400)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
@@ -59,7 +59,7 @@ def run_until_killed(directory: Path, seed: int, random: Random) -> list[str]:
             lines.append(line)
             if len(lines) >= enough:
                 break
-        # Not to wait for anything: to hit another moment of its work each time.
+        # Not a wait for a condition: it varies the time of the kill.
         until = time.perf_counter() + random.uniform(0, 0.004)
         while time.perf_counter() < until:
             pass
@@ -84,7 +84,7 @@ def take_note(reported: dict[TopicPartition, Reported], lines: list[str]) -> Non
 
 
 def check_plain(log: Log, seen: Reported) -> None:
-    """Every append that returned is there, in order, once, and as it was written."""
+    """Every append that returned is in the log, in order, once and unchanged."""
     batches = check_log(log)
     assert log.log_start_offset <= seen.trimmed_to
     stored = {batch.base_offset: batch for batch in batches}
@@ -106,8 +106,8 @@ def check_plain(log: Log, seen: Reported) -> None:
 def check_compacted(
     log: Log, seen: Reported, latest: dict[bytes, tuple[int, bytes | None]]
 ) -> dict[bytes, tuple[int, bytes | None]]:
-    """Each key has the value it had before, or a newer one, and none older than the last that was reported; tombstones
-    stay for long. Returns what is there now."""
+    """Each key has its previous value or a newer one, and none older than the last reported one; tombstones
+    are retained. Returns the current values."""
     found: dict[bytes, tuple[int, bytes | None]] = {}
     for batch in check_log(log):
         for record in decode_rows(batch.records()):
@@ -125,7 +125,7 @@ def check_compacted(
 
 
 def settle(reported: Reported, log: Log) -> None:
-    """Whether the last truncation happened is known now."""
+    """Resolves whether the last truncation completed."""
     if reported.lost_from is not None:
         reported.appends = {
             base: kept

@@ -29,7 +29,7 @@ class Wait:
 
 
 class Model:
-    """Drives a timer, and keeps what should wait in a dict."""
+    """Drives a timer and keeps the expected entries in a dict."""
 
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int):
         self.clock = ManualClock(start_ms)

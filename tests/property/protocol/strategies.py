@@ -1,7 +1,7 @@
-"""Messages of any class and version, with values that kio can hold too.
+"""Messages of any class and version, with values that kio supports.
 
-kio knows no other error codes than Kafka's, no times before 1970 or after 9999, and no durations that a float does not
-hold exactly.
+kio supports only Kafka's error codes, times from 1970 to 9999, and durations that a float can represent
+exactly.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def field_values(field: m.Field, version: int) -> st.SearchStrategy[Any]:
     if field.is_array:
         values = st.lists(values, max_size=3)
     elif field.kind == m.STRUCT and field.tag >= 0:
-        # Left out is None; a struct of defaults would not be written.
+        # An absent struct is None; a struct of defaults would not be written.
         struct = field.struct
         assert struct is not None
         values = values.map(lambda made: None if made == struct() else made)

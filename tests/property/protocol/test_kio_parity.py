@@ -1,6 +1,6 @@
-"""Every message in every version against kio: the same bytes out, the same values in, both ways.
+"""Every message in every version compared with kio: same bytes, same values, in both directions.
 
-HEADRACE_CODEC_EXAMPLES sets how many examples each message and version gets.
+HEADRACE_CODEC_EXAMPLES sets the number of examples per message and version.
 """
 
 import os

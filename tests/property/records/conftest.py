@@ -1,5 +1,5 @@
 from hypothesis import settings
 
-# A shared machine may stop for longer than Hypothesis lets an example take.
+# A busy machine may need longer than Hypothesis allows for an example.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

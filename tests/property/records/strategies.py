@@ -16,7 +16,7 @@ MAX_INT64 = 2**63 - 1
 HeaderList = list[tuple[str, bytes | None]]
 RowTuple = tuple[bytes | None, bytes | None, int, HeaderList]
 
-# Sizes around the edges of one- and two-byte varints come up by chance too rarely.
+# Random sizes rarely hit the limits of one- and two-byte varints.
 payloads = st.one_of(
     st.none(),
     st.binary(max_size=40),
@@ -55,7 +55,7 @@ header_fields = st.fixed_dictionaries(
 
 
 class Sample(NamedTuple):
-    """Rows with their offsets, and the fields of the batch that they go into."""
+    """Rows with their offsets, and the header fields of their batch."""
 
     rows: list[RowTuple]
     offsets: list[int]
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
 
     @property
     def records(self) -> list[Record]:
-        """What reading the batch must give."""
+        """Returns the expected records of the batch."""
         log_append_time = bool(self.fields.get("log_append_time"))
         newest = max(timestamp for _, _, timestamp, _ in self.rows)
         return [
@@ -85,7 +85,7 @@ class Sample(NamedTuple):
 
 @st.composite
 def samples(draw: st.DrawFn, gaps: bool = True) -> Sample:
-    """With `gaps` offsets may leave some out, as they do in a compacted log."""
+    """With `gaps`, offsets may have gaps, as in a compacted log."""
     rows = draw(row_lists)
     fields = draw(header_fields)
     fields |= {"log_append_time": draw(st.booleans()), "control": draw(st.booleans())}
@@ -128,7 +128,7 @@ def _timestamp_column(draw: st.DrawFn, rows: int, kind: pa.DataType, default: in
 
 
 class ArrowSample(NamedTuple):
-    """An Arrow table and, chunk by chunk, the rows that are in it."""
+    """An Arrow table, and its rows by chunk."""
 
     table: pa.Table
     chunks: list[list[RowTuple]]
@@ -137,7 +137,7 @@ class ArrowSample(NamedTuple):
 
 @st.composite
 def arrow_samples(draw: st.DrawFn) -> ArrowSample:
-    """Tables of one to three chunks, whose arrays begin and end somewhere inside larger ones."""
+    """Generates tables of one to three chunks, whose arrays are slices of larger ones."""
     default = draw(st.integers(-1, 10**13))
     value_type = draw(st.sampled_from(BINARY_TYPES + TEXT_TYPES))
     key_type = draw(st.none() | st.sampled_from([*BINARY_TYPES, *TEXT_TYPES, pa.null()]))

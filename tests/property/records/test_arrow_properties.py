@@ -1,4 +1,4 @@
-"""Arrow columns against rows: the same records in, the same bytes out."""
+"""Arrow columns compared with rows: same records, same bytes."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ NO_LIMIT = 2**31
 
 
 def records_of(decoded: pa.RecordBatch, scale: int = 1) -> list[Record]:
-    """The rows of an Arrow record batch, which must be sound."""
+    """Validates an Arrow record batch and returns its rows."""
     decoded.validate(full=True)
     times = decoded.column("timestamp").cast(pa.int64()).to_pylist()
     rows = decoded.drop_columns(["timestamp"]).to_pylist()
@@ -95,7 +95,7 @@ def test_decoder_counts_rows_and_restarts_after_finish(parts: list[Sample], data
 def test_columns_encode_like_rows(
     sample: ArrowSample, fields: dict[str, Any], codec_and_level: tuple[Compression, int | None]
 ) -> None:
-    """One batch per chunk if nothing limits their size; offsets and sequences run on."""
+    """One batch per chunk without a size limit; offsets and sequence numbers continue."""
     codec, level = codec_and_level
     expected, base_offset, base_sequence = [], fields["base_offset"], fields["base_sequence"]
     for rows in sample.chunks:
@@ -123,7 +123,7 @@ def test_splits_rows_by_size(sample: ArrowSample, max_bytes: int, codec: Compres
         if count > 1:
             assert len(encode_rows(rows[first:behind])) <= max_bytes
         if behind < len(rows):
-            # The next row would not have fitted; a length is reckoned as five bytes, the most it may take.
+            # The next row would not have fit; a length counts as five bytes, its maximum.
             assert len(encode_rows(rows[first : behind + 1])) + 4 > max_bytes
         first = behind
     assert first == len(rows)
@@ -148,7 +148,7 @@ def test_decoded_columns_encode_to_the_same_batch(sample: Sample, codec: Compres
 
 @given(st.data())
 def test_headers_of_any_slice_of_any_struct_array(data: st.DataObject) -> None:
-    """The list, the structs in it and their fields may each be slices of longer arrays."""
+    """The list, its structs and their fields may each be slices of longer arrays."""
     count = data.draw(st.integers(1, 12))
     skipped, cut = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 3))
     names = pa.array(

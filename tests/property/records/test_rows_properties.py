@@ -1,4 +1,4 @@
-"""The kernel's rows against the reference: the same bytes out, the same records in, for every codec."""
+"""Rows compared with the reference: same bytes, same records, for every codec."""
 
 import pickle
 
@@ -262,14 +262,14 @@ def test_splits_batches(parts: list[Sample], codec: Compression, cut: int) -> No
     ]
     assert [decode_rows(batch.records()) for batch in found] == [part.records for part in parts]
 
-    # Cut anywhere in the last batch: what is whole is found, the rest is left out.
+    # Truncated anywhere in the last batch: complete batches are returned, the rest is omitted.
     short = buffer[: -1 - cut % len(batches[-1])]
     assert [bytes(batch.raw) for batch in split_batches(short, len(prefix), allow_partial=True)] == batches[:-1]
 
 
 @given(row_lists, st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 500), st.integers(0, 10**6))
 def test_walk_finds_batch_of_offset(rows: list, gaps: list[int], target: int, missing: int) -> None:
-    """Batches whose base offsets leave gaps; each reaches from its base offset over all its rows."""
+    """Generates batches with gaps between their base offsets."""
     batches, base_offset = [], 0
     for gap in gaps:
         base_offset += gap
@@ -283,7 +283,7 @@ def test_walk_finds_batch_of_offset(rows: list, gaps: list[int], target: int, mi
         if header.base_offset + header.last_offset_delta >= target:
             last_offset = header.base_offset + header.last_offset_delta
             expected = (position, len(batch), header.base_offset, last_offset, header.max_timestamp)
-            # Only the header need be there.
+            # Only the header needs to be in the buffer.
             missing %= len(batch) - reference.HEADER_BYTES + 1
             buffer = buffer[: position + len(batch) - missing]
             break

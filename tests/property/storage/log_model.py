@@ -1,7 +1,7 @@
-"""A log as a plain list of batches, to hold the real one against: slow, obvious, without files.
+"""A model of a log as a plain list of batches: slow, obvious, without files.
 
-The list keeps every batch that was ever appended and not truncated away. What compaction and retention took is marked,
-not removed, so that the fate of every transaction can be told from the list alone.
+The list keeps every batch that was appended and not truncated. Batches that compaction and retention removed are only
+marked, so that the list alone shows the end of every transaction.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ class ModelBatch:
     base_offset: int
     last_offset: int
     records: list[Record]
-    """What is left of them."""
+    """The records that remain."""
     leader_epoch: int
     max_timestamp: int
     producer_id: int = -1
@@ -45,7 +45,7 @@ class ModelBatch:
     is_control: bool = False
     horizon: int | None = None
     there: bool = True
-    """Whether at least the header is still in the log."""
+    """Returns True if at least the header is still in the log."""
 
     @property
     def last_sequence(self) -> int:
@@ -53,7 +53,7 @@ class ModelBatch:
 
 
 class SeenBatch(NamedTuple):
-    """A batch as it lies on the disk."""
+    """A batch on disk."""
 
     segment_base: int
     position: int
@@ -63,7 +63,7 @@ class SeenBatch(NamedTuple):
 
 
 def look(log: Log) -> list[SeenBatch]:
-    """Every batch in the files of a log, by nothing but their bytes."""
+    """Returns every batch in the files of a log, parsed from their bytes alone."""
     seen: list[SeenBatch] = []
     for segment in log.segments:
         data = segment.path().read_bytes()
@@ -92,12 +92,12 @@ class Transaction:
         return Fate.ABORTED if self.marker.marker is ControlType.ABORT else Fate.COMMITTED
 
     def left(self, start: int) -> list[ModelBatch]:
-        """The batches that a log which starts there still has."""
+        """Returns the batches that a log with this start still has."""
         return [batch for batch in self.batches if batch.there and batch.last_offset >= start]
 
 
 class Sent(NamedTuple):
-    """A batch as a producer's retry of it would look."""
+    """The metadata of a batch to recognize a retry."""
 
     base_sequence: int
     last_sequence: int
@@ -120,7 +120,7 @@ class ModelProducer:
 
     @classmethod
     def of(cls, entry: ProducerStateEntry) -> "ModelProducer":
-        """What a real log knows."""
+        """Returns the state in the form of a real log."""
         batches = [Sent(b.base_sequence, b.last_sequence, b.base_offset, b.last_offset) for b in entry.batches]
         return cls(
             entry.epoch,
@@ -144,7 +144,7 @@ class ModelProducer:
             self.first_offset = batch.base_offset
 
     def refusal(self, batch: ModelBatch) -> type[KafkaError] | None:
-        """Why a leader must refuse a batch that is no duplicate, if it must."""
+        """Returns the error with which a leader must reject a batch that is not a duplicate; None if it accepts it."""
         if batch.producer_epoch < self.epoch:
             return InvalidProducerEpochError
         if batch.marker is not None:
@@ -173,12 +173,12 @@ class ModelLog:
         self.epochs: list[tuple[int, int]] = []
         self.producers: dict[int, ModelProducer] = {}
         self.unreplicated: dict[int, int] = {}
-        """First and last offsets of transactions that ended beyond the high watermark since the log was opened."""
+        """First and last offsets of transactions that ended above the high watermark since the log was opened."""
         self.cleaned_up_to = 0
         self.ever_expired: set[int] = set()
-        """Producers that were forgotten once, so that a snapshot may lack them."""
+        """Producers that expired once, so that a snapshot may lack them."""
 
-    # ---- what is there
+    # ---- content
 
     def present(self) -> list[ModelBatch]:
         return [batch for batch in self.batches if batch.there]
@@ -211,9 +211,9 @@ class ModelLog:
         return fates
 
     def stable_bounds(self) -> tuple[int, int]:
-        """Between which offsets the last stable offset must be.
+        """Returns the range in which the last stable offset must be.
 
-        A log that was opened again does not know which transactions ended beyond its high watermark.
+        A reopened log does not know which transactions ended above its high watermark.
         """
         lowest = highest = self.high_watermark
         for transaction in self.transactions():
@@ -227,7 +227,7 @@ class ModelLog:
         return max(lowest, self.start), max(highest, self.start)
 
     def table(self) -> dict[bytes, Record]:
-        """The last record of each key that a reader of committed records may ever see."""
+        """Returns the last record of each key that a read_committed consumer may see."""
         fates = self.fates()
         found: dict[bytes, Record] = {}
         for batch in self.readable():
@@ -245,7 +245,7 @@ class ModelLog:
         self.batches.append(batch)
         self.end = batch.last_offset + 1
         if not self.epochs or self.epochs[-1][0] != batch.leader_epoch:
-            # An epoch that wrote nothing that is still there gives way.
+            # An epoch without remaining records is replaced.
             before = [entry for entry in self.epochs if entry[1] < batch.base_offset]
             self.epochs = [*before, (batch.leader_epoch, batch.base_offset)]
         if batch.producer_id >= 0 and not (batch.is_control and batch.marker is None):
@@ -284,7 +284,7 @@ class ModelLog:
             self.epochs = [(below[-1][0], offset), *self.epochs[len(below) :]]
 
     def drop_below(self, first_base_offset: int) -> None:
-        """Segments below this offset are gone."""
+        """Marks batches in deleted segments below this offset."""
         for batch in self.batches:
             if batch.last_offset < first_base_offset:
                 batch.there = False
@@ -298,7 +298,7 @@ class ModelLog:
         ]
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """KIP-101's question, answered by looking at every entry."""
+        """Computes the end offset for an epoch (KIP-101) with a linear search."""
         if not self.epochs or epoch < 0 or epoch > self.epochs[-1][0]:
             return -1, -1
         following = [start for known, start in self.epochs if known > epoch]
@@ -308,7 +308,7 @@ class ModelLog:
     # ---- compaction
 
     def clean(self, first_dirty: int, end: int, now_ms: int, retention_ms: int) -> None:
-        """What one round of compaction, with keys taken from `[first_dirty, end)`, must leave."""
+        """Applies one round of compaction with the keys of `[first_dirty, end)`."""
         fates = self.fates()
         has_data = {
             transaction.marker: any(batch.there for batch in transaction.batches)
@@ -341,7 +341,7 @@ class ModelLog:
                 batch.there = batch.last_offset + 1 == end or self._is_last_of_producer(batch)
 
     def _is_last_of_producer(self, batch: ModelBatch) -> bool:
-        """Whether a batch has a producer's last sequence, or, if it has only markers, its epoch."""
+        """Returns True if a batch has a producer's last sequence number or, if it has only markers, its epoch."""
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             return False

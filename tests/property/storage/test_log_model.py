@@ -1,6 +1,6 @@
-"""The log against a plain list of batches: anything that may happen to a log, in any order.
+"""The log compared with a plain list of batches: any operations in any order.
 
-Runs 150 examples of 40 steps, always the same ones. `HEADRACE_MODEL_EXAMPLES` sets another number, of new ones.
+Runs 150 fixed examples of 40 steps. `HEADRACE_MODEL_EXAMPLES` sets another number, of random ones.
 """
 
 import copy
@@ -47,7 +47,7 @@ PRODUCER_EXPIRATION_MS = 20_000
 KEYS = (b"a", b"b", b"c", b"dd")
 
 Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
-"""Key, value, how far the timestamp is from the clock (None for no timestamp), headers."""
+"""Key, value, distance of the timestamp from the clock (None for no timestamp), headers."""
 
 
 def rows_with(keys: st.SearchStrategy[Any], most: int = 4) -> st.SearchStrategy[list[Row]]:
@@ -115,7 +115,7 @@ class LogMachine(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
     def _open(self, **checkpoints: Any) -> LoadReport:
-        """Opens the log as the manager does."""
+        """Opens the log like the manager does."""
         self.log, report = open_log(self.directory / str(TP), TP, self.config, self.context, **checkpoints)
         self.log.cleaned_up_to = min(self.model.cleaned_up_to, self.log.log_end_offset)
         self.log.on_recovery_point_lowered = self._checkpoint
@@ -128,7 +128,7 @@ class LogMachine(RuleBasedStateMachine):
     # ---- appending
 
     def _batch(self, rows: list[Row], base_offset: int, as_leader: bool, **fields: Any) -> ModelBatch:
-        """What the log must make of a batch with these rows."""
+        """Computes the expected result of appending a batch with these rows."""
         now = self.clock.time_ms()
         append_time = as_leader and self.config.log_append_time
         records = [
@@ -208,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
     ) -> None:
         known = self.model.producers.get(producer_id, ModelProducer())
         epoch = max(known.epoch, 0)
-        # One that the log does not know may begin anywhere; near the end, sequences soon begin again at 0.
+        # An unknown producer may start at any sequence; near the maximum, sequences soon wrap to 0.
         follows = (known.last_sequence + 1) % 2**31 if known.epoch >= 0 else (2**31 - 3 if pick < 2 else 0)
         sequence = follows
         if move == "again" and known.batches:
@@ -257,7 +257,7 @@ class LogMachine(RuleBasedStateMachine):
     def append_transactions(
         self, steps: list[tuple[int, list[Row], bool]], fates: tuple[ControlType | None, ...], codec: Compression
     ) -> None:
-        """Transactions of several producers side by side, of which some stay open."""
+        """Writes interleaved transactions of several producers, some of which stay open."""
         for producer_id, rows, roll in steps:
             self.append_idempotent(producer_id, rows, codec, "next", True, 1)
             if roll:
@@ -328,7 +328,7 @@ class LogMachine(RuleBasedStateMachine):
         codec=CODECS,
     )
     def append_as_follower(self, pieces: list[tuple[list[Row], int, int, str]], codec: Compression) -> None:
-        """What a leader may send: offsets with gaps, several leader epochs, producers that it has checked."""
+        """Appends what a leader may send: offsets with gaps, several leader epochs, validated producers."""
         data = bytearray()
         batches: list[ModelBatch] = []
         producers = copy.deepcopy(self.model.producers)
@@ -374,7 +374,7 @@ class LogMachine(RuleBasedStateMachine):
         segment = self.log.roll()
         assert segment is self.log.segments.active
         assert (segment.base_offset, segment.size) == (self.model.end, 0)
-        # If the only segment was empty, and its base too low, it has gone.
+        # If the only segment was empty and its base offset too low, it was deleted.
         self.model.raise_start(self.log.segments.first.base_offset)
 
     # ---- reading
@@ -416,7 +416,7 @@ class LogMachine(RuleBasedStateMachine):
             assert result.aborted is None
 
     def _expected_slice(self, offset: int, end: int, max_bytes: int, whole: bool) -> tuple[int, bytes]:
-        """From the batch that holds the offset, or the next, to the end of its segment or of what may be read."""
+        """Checks a read from the batch with the offset, or the next, to the end of its segment or of the readable range."""
         behind = [seen for seen in look(self.log) if seen.batch.last_offset >= offset]
         if not behind or offset >= end:
             return -1, b""
@@ -429,7 +429,7 @@ class LogMachine(RuleBasedStateMachine):
         return first.batch.base_offset, b"".join(pieces)[: max(max_bytes, len(first.raw))]
 
     def _check_committed(self, offset: int, batches: list[RecordBatch], aborted: list[AbortedTransaction]) -> None:
-        """Leaves out what a client leaves out, and compares it with the fates of the transactions."""
+        """Filters like a client does, and compares the result with the outcomes of the transactions."""
         begins = sorted(aborted, key=lambda transaction: transaction.first_offset)
         left_out: set[int] = set()
         got: list[int] = []
@@ -468,7 +468,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fetch_bytes=st.sampled_from([1, 300, 10_000]))
     def mirror(self, fetch_bytes: int) -> None:
-        """A new follower that copies the log ends up with the same."""
+        """A new follower that replicates the log has the same content."""
         batches = self.model.readable()
         start = min(self.model.start, batches[0].base_offset) if batches else self.model.start
         context = dataclasses.replace(self.context, runner=StepRunner(inline=True), scheduler=None)
@@ -485,14 +485,14 @@ class LogMachine(RuleBasedStateMachine):
         ]
         expected = ModelLog()
         for batch in batches:
-            # An empty marker is what compaction left of a transaction that is gone from the log.
+            # An empty marker batch remains of a transaction that compaction removed.
             expected.append(batch if batch.records else _without_marker(batch))
         assert _producers_of(follower) == expected.producers
         assert follower.epochs.entries == expected.epochs
         follower.abandon()
         shutil.rmtree(self.directory / "mirror-0")
 
-    # ---- moving offsets
+    # ---- offsets
 
     @rule(data=st.data())
     def update_high_watermark(self, data: st.DataObject) -> None:
@@ -535,7 +535,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model.start_over(offset)
         self.saved_start = offset
 
-    # ---- forgetting
+    # ---- deleting
 
     @rule(replicated=st.booleans())
     def retention(self, replicated: bool) -> None:
@@ -607,7 +607,7 @@ class LogMachine(RuleBasedStateMachine):
         rounds=st.integers(1, 3),
     )
     def compact(self, keys: int, ms: int, roll: bool, rounds: int) -> None:
-        """As the manager does it, again and again."""
+        """Compacts repeatedly, like the manager does."""
         self._move_high_watermark(self.model.end)
         if roll:
             self._roll()
@@ -657,14 +657,14 @@ class LogMachine(RuleBasedStateMachine):
         self._check_cleaned(before, job)
         left = {batch.base_offset: batch for batch in cleaned.batches}
         for batch in self.model.batches:
-            # What lies beyond may have been truncated and written again since the job was planned.
+            # Later batches may have been truncated and rewritten since the job was planned.
             if batch.base_offset < job.cleaned_up_to and batch.there:
                 then = left[batch.base_offset]
                 batch.records, batch.there = then.records, then.there
                 batch.horizon, batch.max_timestamp = then.horizon, then.max_timestamp
 
     def _check_cleaned(self, before: ModelLog, job: CleaningJob) -> None:
-        """What compaction may never do, whatever else it does."""
+        """Checks the invariants of compaction."""
         note(f"cleaned from {job.first_dirty_offset} up to {job.cleaned_up_to}")
         seen = look(self.log)
         after = {row.offset: row for one in seen for row in one.rows}
@@ -689,7 +689,7 @@ class LogMachine(RuleBasedStateMachine):
             if producer.batches and producer.batches[-1].base_offset in {b.base_offset for b in before.present()}:
                 assert producer.batches[-1].base_offset in headers
 
-    # ---- reaching the disk, stopping, crashing
+    # ---- flushing, shutdown, crashes
 
     @rule(how=st.sampled_from(["wait", "begin", "finish", "checkpoint"]))
     def flush(self, how: str) -> None:
@@ -721,7 +721,7 @@ class LogMachine(RuleBasedStateMachine):
             assert (report.scanned_batches, report.truncated_bytes, report.rebuilt_indexes) == (0, 0, 0)
             self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
         else:
-            # Truncated within the first batch of a segment: nothing on the disk tells of the offsets before the end.
+            # Truncated within the first batch of a segment: the files do not show the offsets before the end.
             self._end_at(active.base_offset)
         self.model.high_watermark = self.model.start
         self.model.raise_start(self.log.segments.first.base_offset)
@@ -729,7 +729,7 @@ class LogMachine(RuleBasedStateMachine):
         self._checkpoint()
 
     def _end_at(self, offset: int) -> None:
-        """The log was opened and found to end here; what lies wholly below its start is dropped."""
+        """Applies a recovery that ended here; batches entirely below the log start are removed."""
         if offset < self.model.start:
             self.model.start_over(self.model.start)
         else:
@@ -737,7 +737,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), torn=st.booleans())
     def crash(self, data: st.DataObject, torn: bool) -> None:
-        """The process is gone; with `torn`, so is some of what was not synced."""
+        """Crashes the process; with `torn`, some unsynced bytes are lost."""
         self._drop_job()
         seen = look(self.log)
         end = max(self.log.segments.active.base_offset, *(one.batch.next_offset for one in seen), 0)
@@ -755,7 +755,7 @@ class LogMachine(RuleBasedStateMachine):
         self._checkpoint()
 
     def _tear(self, data: st.DataObject, seen: list[SeenBatch], end: int) -> int:
-        """Cuts off a file somewhere behind what was synced. Returns where the log must end then."""
+        """Truncates a file somewhere after the synced bytes. Returns the expected log end."""
         unsynced = [
             segment
             for segment in self.log.segments
@@ -779,7 +779,7 @@ class LogMachine(RuleBasedStateMachine):
             self.job = None
 
     def _reconcile_producers(self) -> None:
-        """After the producers were loaded again: what must have come back has, and the rest is taken as it is."""
+        """Checks reloaded producer state: required entries are there, and the model adopts the others."""
         everything: dict[int, ModelProducer] = {}
         sent: dict[int, set[tuple[int, Sent]]] = {}
         newest: dict[int, ModelBatch] = {}
@@ -826,7 +826,7 @@ class LogMachine(RuleBasedStateMachine):
             if self.model.epochs and batch.base_offset >= self.model.epochs[0][1]:
                 assert self.log.epochs.epoch_for_offset(batch.base_offset) == batch.leader_epoch
 
-    # ---- what must hold at any time
+    # ---- invariants
 
     @invariant()
     def everything_is_as_it_should_be(self) -> None:
@@ -862,7 +862,7 @@ class LogMachine(RuleBasedStateMachine):
                 assert one.position + len(one.raw) <= synced[one.segment_base], "the recovery point promises too much"
 
     def _check_what_is_committed(self) -> None:
-        """Reads all that is stable, as a client does."""
+        """Reads all stable records like a client does."""
         offset = self.model.start
         while (result := self.log.read(offset, 10**6, FetchIsolation.TXN_COMMITTED)).slice is not None:
             batches = result.slice.batches()
@@ -944,7 +944,7 @@ def test_log_behaves_like_model(tmp_path: Path) -> None:
     wanted = os.environ.get("HEADRACE_MODEL_EXAMPLES")
     left = int(wanted or 150)
     while left > 0:
-        # In pieces: Hypothesis remembers every example of a run, gigabytes of them in a long one.
+        # In several runs: Hypothesis keeps every example of a run, gigabytes in a long one.
         examples = min(left, 500)
         left -= examples
         run_state_machine_as_test(

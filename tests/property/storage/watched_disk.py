@@ -1,4 +1,4 @@
-"""A file system that knows what has been synced, and a runner that works when it is told to."""
+"""A file system that tracks synced bytes, and a runner that works only when told to."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from headrace.storage.files import DataFile, FileSystem
 
 
 class WatchedFile(DataFile):
-    """Does not sync, but notes from which byte on a sync would have been needed."""
+    """Does not sync, but records the first unsynced byte of each file."""
 
     __slots__ = ("_disk", "_inode")
 
@@ -31,27 +31,27 @@ class WatchedFile(DataFile):
 class WatchedDisk(FileSystem):
     def __init__(self) -> None:
         self.unsynced_from: dict[int, int] = {}
-        """By inode, the first byte that a power cut may take."""
+        """By inode: the first byte that a power loss may remove."""
 
     def open(self, path: Path, create: bool = False) -> DataFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         is_new = create and not path.exists()
         file = WatchedFile(path, os.open(path, flags, 0o644), self)
         if is_new:
-            self.unsynced_from.pop(os.fstat(file.fileno()).st_ino, None)  # the number of a file that is gone
+            self.unsynced_from.pop(os.fstat(file.fileno()).st_ino, None)  # the inode number of a removed file
         return file
 
     def sync_directory(self, path: Path) -> None:
         assert path.is_dir()
 
     def synced_bytes(self, path: Path) -> int:
-        """How much of a file is certain to survive a power cut."""
+        """Returns the number of bytes that survive a power loss."""
         found = path.stat()
         return min(found.st_size, self.unsynced_from.get(found.st_ino, found.st_size))
 
 
 class StepRunner:
-    """Does work only when it is told to, as slow background threads would. With `inline` it does it at once."""
+    """Runs work only when told to, like slow background threads; with `inline`, immediately."""
 
     def __init__(self, inline: bool):
         self._inline = inline
@@ -72,5 +72,5 @@ class StepRunner:
             done(outcome)
 
     def forget(self) -> None:
-        """What a crash does to work that had not begun."""
+        """Drops work that has not started, as a crash does."""
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Varints, hashes and checksums against the reference and against other projects."""
+"""Varints, hashes and checksums compared with the reference and with other projects."""
 
 import crc32c as crc32c_package
 import pytest
@@ -20,7 +20,7 @@ from headrace.records import (
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
-# On either side of where a varint grows by a byte.
+# On both sides of the values at which a varint grows by a byte.
 edges = sorted({sign * (1 << bits) + step for bits in range(64) for sign in (1, -1) for step in (-1, 0, 1)})
 
 
