@@ -416,7 +416,7 @@ class LogMachine(RuleBasedStateMachine):
             assert result.aborted is None
 
     def _expected_slice(self, offset: int, end: int, max_bytes: int, whole: bool) -> tuple[int, bytes]:
-        """Checks a read from the batch with the offset, or the next, to the end of its segment or of the readable range."""
+        """Checks a read from the batch with the offset, or the next, to the end of its segment or readable range."""
         behind = [seen for seen in look(self.log) if seen.batch.last_offset >= offset]
         if not behind or offset >= end:
             return -1, b""

@@ -25,5 +25,5 @@ def test_manual_clock_moves_only_when_told() -> None:
 
 
 def test_manual_clock_rejects_negative_steps() -> None:
-    with pytest.raises(ValueError, match="time does not run backwards: -1 ms"):
+    with pytest.raises(ValueError, match="cannot move the clock backwards: -1 ms"):
         ManualClock().advance(-1)

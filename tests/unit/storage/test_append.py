@@ -99,7 +99,7 @@ def test_rejects_append_larger_than_segment_bytes(make_log: MakeLog) -> None:
 def test_rejects_wrong_crc(make_log: MakeLog) -> None:
     data = make_batch()
     data[-1] ^= 1
-    refuse(make_log(), data, CorruptRecordError, "CRC")
+    refuse(make_log(), data, CorruptRecordError, "computed crc")
     with pytest.raises(CorruptRecordError, match="computed crc"):
         make_log().append_as_follower(data)
 
@@ -107,7 +107,7 @@ def test_rejects_wrong_crc(make_log: MakeLog) -> None:
 def test_validates_second_batch(make_log: MakeLog) -> None:
     data = make_batch() + make_batch()
     data[-1] ^= 1
-    refuse(make_log(), data, CorruptRecordError, "CRC")
+    refuse(make_log(), data, CorruptRecordError, "computed crc")
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
