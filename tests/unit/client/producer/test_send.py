@@ -8,7 +8,9 @@ from tests.support.client.producer_batches import OpenBatchAppender, rows_of
 from headrace.client.errors import IllegalArgumentError, SerializationError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import TopicQueues
+from headrace.client.producer.interceptors import Interceptors, OutgoingRecord
 from headrace.client.producer.serializers import prepare
+from headrace.client.types import RecordMetadata
 from headrace.common.errors import ConfigError, KafkaError
 
 
@@ -191,3 +193,28 @@ def test_refused_record_returns_failed_future() -> None:
     future = record.fail(error)
     assert future.failed()
     assert results == [(error, "other")]
+
+
+def test_interceptors_see_records_and_failures() -> None:
+    acknowledged: list[Any] = []
+
+    class Interceptor:
+        def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+            return record._replace(value=record.value.upper())
+
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+            acknowledged.append((metadata, type(error)))
+
+    appender = OpenBatchAppender()
+    batch = appender.open()
+    appender._interceptors = Interceptors([Interceptor()])
+    appender._value_serializer = prepare(str.encode)
+    delivered: list[Any] = []
+    future = appender.send("t", "value", on_delivery=lambda error, metadata: delivered.append(metadata))
+    assert rows_of(batch)[0][1] == b"VALUE"
+    batch.complete(7, -1)
+    assert delivered == [future.get(timeout_ms=0)]
+    assert acknowledged == [(delivered[0], type(None))]
+    with pytest.raises(IllegalArgumentError):
+        appender.send("t", "value", partition=-1)
+    assert acknowledged[1:] == [(None, IllegalArgumentError)]
