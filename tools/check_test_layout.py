@@ -2,7 +2,8 @@
 
     src/headrace/broker/fetching.py      tests/unit/broker/test_fetching.py, test_fetching_limits.py ...
     src/headrace/records/_batch.pyx      tests/unit/records/test_batch.py
-    src/headrace/client/group/           tests/unit/client/group/test_init.py, for the package as a whole
+    src/headrace/records/*.pyi           tests/unit/records/test_stubs.py
+    src/headrace/aio/                    tests/unit/test_aio.py
     tools/ensure_java                    tests/unit/tools/test_ensure_java.py
 
 A name after the module's says which aspect is tested. Prints the files that belong nowhere, and exits with 1.
@@ -18,7 +19,8 @@ TESTS = ROOT / "tests" / "unit"
 def modules_of(package: Path) -> set[str]:
     """The names of a directory's modules, packages and scripts, without leading underscores."""
     entries = [path for path in package.iterdir() if path.suffix in (".py", ".pyx", "") and path.name != "__pycache__"]
-    return {path.stem.strip("_") for path in entries}
+    names = {path.stem.strip("_") for path in entries}
+    return names | {"stubs"} if any(package.glob("*.pyi")) else names
 
 
 def belongs(test: Path) -> bool:
