@@ -66,7 +66,7 @@ def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 7
     shown = _buckets(first.values, columns)
     most = max(shown) or 1.0
     labels = [first.text(most), *[""] * (height - 2), "0"]
-    names = max(len(label) for label in [*labels, *(each.name for each in others)])
+    names = max(len(label) for label in [*labels, *(other.name for other in others)])
     lines = [f"{first.name} ({_scale(times_ms, columns)})"]
     for row, label in enumerate(labels):
         floor = height - 1 - row
@@ -74,11 +74,11 @@ def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 7
         lines.append(f"{label:>{names}} ┤{cells}".rstrip())
     lines.append(f"{'':>{names}} └{'─' * columns}")
     lines.append(f"{'':>{names}}  {_time_line(times_ms, columns)}")
-    for each in others:
-        values = _buckets(each.values, columns)
+    for other in others:
+        values = _buckets(other.values, columns)
         top = max(values) or 1.0
         cells = "".join(_EIGHTHS[max(1, math.ceil(value / top * 8))] if value else " " for value in values)
-        lines.append(f"{each.name:>{names}}  {cells:<{columns}}  max {each.text(max(values))}")
+        lines.append(f"{other.name:>{names}}  {cells:<{columns}}  max {other.text(max(values))}")
     return lines
 
 

@@ -45,20 +45,20 @@ ROUTES: Mapping[str, Route] = {
 def load_routes(path: str, base: Mapping[str, Route] = ROUTES) -> dict[str, Route]:
     """Returns `base` extended by the routes in a file."""
     try:
-        given = json.loads(Path(path).read_text())
+        additions = json.loads(Path(path).read_text())
     except OSError as error:
         raise PipelineError(f"routes {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise PipelineError(f"routes {path}: not JSON: {error}") from error
-    return extend_routes(base, given, where=f"routes {path}")
+    return extend_routes(base, additions, where=f"routes {path}")
 
 
-def extend_routes(base: Mapping[str, Route], given: Any, *, where: str = "routes") -> dict[str, Route]:
+def extend_routes(base: Mapping[str, Route], additions: Any, *, where: str = "routes") -> dict[str, Route]:
     """Returns `base` extended by routes in the format of the file."""
-    if not isinstance(given, dict):
-        raise PipelineError(f"{where}: expected an object of routes by table, not {type(given).__name__}")
+    if not isinstance(additions, dict):
+        raise PipelineError(f"{where}: expected an object of routes by table, not {type(additions).__name__}")
     routes = dict(base)
-    for table, route in given.items():
+    for table, route in additions.items():
         if not table or table != table.strip():
             raise PipelineError(f"{where}: {table!r} is not a valid table name")
         if route is None:

@@ -48,9 +48,9 @@ class Bounds:
         values = {"topic": tp.topic, "partition": tp.partition}
         return all(_may_pass(column_filter, values[_column(column_filter)]) for column_filter in self.filters)
 
-    def narrow(self, whole: OffsetRange) -> OffsetRange:
+    def narrow(self, offsets: OffsetRange) -> OffsetRange:
         """Removes offsets that cannot pass from a range. The size of the result may be 0 or negative."""
-        return OffsetRange(whole.tp, max(whole.start, self.low), min(whole.end, self.high))
+        return OffsetRange(offsets.tp, max(offsets.start, self.low), min(offsets.end, self.high))
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:

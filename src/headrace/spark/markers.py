@@ -52,8 +52,8 @@ class Marker(NamedTuple):
     @classmethod
     def latest(cls, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> "Marker | None":
         """Returns the marker of the last batch among a group's offsets. Earlier markers may be on other topics."""
-        found = [cls._parse(each) for each in offsets.values()]
-        return max(found, key=lambda marker: marker.batch_id, default=None)
+        markers = [cls._parse(offset) for offset in offsets.values()]
+        return max(markers, key=lambda marker: marker.batch_id, default=None)
 
     @classmethod
     def _parse(cls, offset: OffsetAndMetadata) -> "Marker":
@@ -77,10 +77,10 @@ def task_name(query: str, sink: str, partition: int) -> str:
 def read(admin: "Admin", name: str, *, is_owner: bool) -> Marker | None:
     """Returns the marker of a task. The owner of the transactional id waits until all pending transactions of the id
     are decided, because the commit of the previous owner may still be in progress. Others cannot wait for that."""
-    found = admin.list_group_offsets([name], require_stable=is_owner)[name]
-    for error in found.errors.values():
+    group = admin.list_group_offsets([name], require_stable=is_owner)[name]
+    for error in group.errors.values():
         raise error
-    return Marker.latest(found.offsets)
+    return Marker.latest(group.offsets)
 
 
 def check_replay(marker: Marker, batch_id: int, rows: int, digest: str, where: str) -> None:
@@ -104,8 +104,8 @@ def check_tasks(admin: "Admin", prefix: str, task_count: int, batch_id: int) -> 
     """Raises if the batch had more tasks in an earlier run, and one of these has written its part."""
     groups = {group.group_id for group in admin.list_groups()}
     obsolete = [name for name in groups if _is_beyond(name, prefix, task_count)]
-    found = admin.list_group_offsets(obsolete) if obsolete else {}
-    written = sorted(name for name in obsolete if _wrote(found[name].offsets.values(), batch_id))
+    groups_offsets = admin.list_group_offsets(obsolete) if obsolete else {}
+    written = sorted(name for name in obsolete if _wrote(groups_offsets[name].offsets.values(), batch_id))
     if written:
         raise NotDeterministicError(
             f"batch {batch_id} now has {task_count} tasks, but had more in an earlier run: the rows of "

@@ -90,36 +90,36 @@ class Cluster:
         `expected`, is missing. Then raises `NoSuchTopicError` for missing topics, unless `lenient`."""
         deadline = self._clock.monotonic() + _MISSING_TOPIC_SECONDS
         wait = max(0.01, self._options.offset_retry_interval_ms / 1000)
-        wanted = set(expected)
+        required = set(expected)
         while True:
-            found, missing = self._retry(self._request_partitions)
-            if (not missing and wanted <= found) or self._clock.monotonic() >= deadline:
+            tps, missing = self._retry(self._request_partitions)
+            if (not missing and required <= tps) or self._clock.monotonic() >= deadline:
                 break
             self._clock.sleep(wait)
             wait = min(1.0, 2 * wait)
-        if missing and not lenient and (self._options.fail_on_data_loss or not wanted):
+        if missing and not lenient and (self._options.fail_on_data_loss or not required):
             raise NoSuchTopicError(
                 f"topic {', '.join(sorted(missing))} does not exist; the option "
                 f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names it"
             )
-        return found
+        return tps
 
     def _request_partitions(self) -> tuple[set[TopicPartition], set[str]]:
         """Returns the partitions, and the topics that an option names but that do not exist."""
-        chosen = self._options.subscription
-        if chosen.pattern is not None:
-            pattern = re.compile(chosen.pattern)
+        subscription = self._options.subscription
+        if subscription.pattern is not None:
+            pattern = re.compile(subscription.pattern)
             names = {name for name in self.client.topics(self._timeout_ms) if pattern.fullmatch(name)}
-        elif chosen.partitions:
-            names = {tp.topic for tp in chosen.partitions}
+        elif subscription.partitions:
+            names = {tp.topic for tp in subscription.partitions}
         else:
-            names = set(chosen.topics)
+            names = set(subscription.topics)
         parts = self.client.partitions(names, self._timeout_ms)
-        found = {TopicPartition(name, number) for name, numbers in parts.items() for number in numbers}
-        if chosen.partitions:
+        tps = {TopicPartition(name, number) for name, numbers in parts.items() for number in numbers}
+        if subscription.partitions:
             # As in Spark's connector, partitions that do not exist yet are read once they exist.
-            found &= chosen.partitions
-        return found, set() if chosen.pattern is not None else names - parts.keys()
+            tps &= subscription.partitions
+        return tps, set() if subscription.pattern is not None else names - parts.keys()
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
         return self.at_times(dict.fromkeys(tps, EARLIEST))
@@ -140,20 +140,20 @@ class Cluster:
     def start(self, tps: Iterable[TopicPartition]) -> Offsets:
         """Returns the offset at which a query begins in each partition."""
         spec = self._options.starting
-        found = self._resolve(spec, set(tps), "starting")
-        unmatched = sorted(tp for tp, offset in found.items() if offset < 0)
+        offsets = self._resolve(spec, set(tps), "starting")
+        unmatched = sorted(tp for tp, offset in offsets.items() if offset < 0)
         if unmatched and not self._options.latest_if_no_match:
             raise ConfigError(
                 f"{', '.join(map(str, unmatched))} has no record at or after the starting timestamp; to start such "
                 "partitions at their end, set the option 'startingOffsetsByTimestampStrategy' to 'latest'"
             )
-        return {**found, **self.latest(unmatched)} if unmatched else found
+        return {**offsets, **self.latest(unmatched)} if unmatched else offsets
 
     def end(self, tps: Iterable[TopicPartition]) -> Offsets:
         """Returns the offset at which a batch read ends in each partition."""
-        found = self._resolve(self._options.ending, set(tps), "ending")
-        unmatched = [tp for tp, offset in found.items() if offset < 0]
-        return {**found, **self.latest(unmatched)} if unmatched else found
+        offsets = self._resolve(self._options.ending, set(tps), "ending")
+        unmatched = [tp for tp, offset in offsets.items() if offset < 0]
+        return {**offsets, **self.latest(unmatched)} if unmatched else offsets
 
     def _resolve(self, spec: OffsetSpec, tps: set[TopicPartition], side: str) -> Offsets:
         """Returns the offset of each partition; -1 if it has no record at or after a timestamp."""
@@ -165,21 +165,21 @@ class Cluster:
             _check_all_named(
                 f"{side}Offsets", spec.offsets, tps, "Use -1 for the latest and -2 for the earliest offset"
             )
-            given = dict(spec.offsets)
-            given.update(self.earliest(tp for tp in tps if given[tp] == EARLIEST_OFFSET))
-            given.update(self.latest(tp for tp in tps if given[tp] == LATEST_OFFSET))
-            return given
+            offsets = dict(spec.offsets)
+            offsets.update(self.earliest(tp for tp in tps if offsets[tp] == EARLIEST_OFFSET))
+            offsets.update(self.latest(tp for tp in tps if offsets[tp] == LATEST_OFFSET))
+            return offsets
         if isinstance(spec, SpecificTimestamps):
             _check_all_named(f"{side}OffsetsByTimestamp", spec.timestamps, tps, "Give a timestamp for every partition")
             return self.at_times(spec.timestamps)
         return self.at_times(dict.fromkeys(tps, spec.timestamp))
 
 
-def _check_all_named(option: str, given: Mapping[TopicPartition, int], tps: set[TopicPartition], hint: str) -> None:
-    if given.keys() != tps:
+def _check_all_named(option: str, named: Mapping[TopicPartition, int], tps: set[TopicPartition], hint: str) -> None:
+    if named.keys() != tps:
         raise ConfigError(
             f"the option '{option}' must name exactly the partitions that are read. {hint}. "
-            f"Named: {_list(given)}. Read: {_list(tps)}"
+            f"Named: {_list(named)}. Read: {_list(tps)}"
         )
 
 

@@ -99,67 +99,67 @@ def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_spark(offset: Mapping[str, Any]) -> Offsets:
-    """The offsets in one of Spark's."""
+    """Returns the offsets in an offset of Spark's."""
     return {
-        TopicPartition(topic, int(partition)): int(each)
+        TopicPartition(topic, int(partition)): int(next_offset)
         for topic, partitions in offset.items()
         if topic != _FROM
-        for partition, each in partitions.items()
+        for partition, next_offset in partitions.items()
     }
 
 
 def start_of(end: Mapping[str, Any]) -> Offsets:
-    """Where partitions begin that came with this offset."""
+    """Returns the start offsets of the partitions that are new in this offset."""
     start = end.get(_FROM)
     return from_spark(start) if isinstance(start, Mapping) else {}
 
 
 def parse_offsets(option: str, text: str) -> Mapping[TopicPartition, int]:
-    """`{"topic": {"0": 23, "1": -1}}`."""
-    found = _parse(option, text, '{"topic": {"0": 23, "1": -1}}')
-    for tp, offset in found.items():
+    """Parses offsets by partition: `{"topic": {"0": 23, "1": -1}}`."""
+    offsets = _parse(option, text, '{"topic": {"0": 23, "1": -1}}')
+    for tp, offset in offsets.items():
         if offset < EARLIEST_OFFSET:
             raise ConfigError(
-                f"the option '{option}' has offset {offset} for {tp}: expected one from 0 on, -1 for the latest or -2 "
+                f"the option '{option}' has offset {offset} for {tp}: expected 0 or more, -1 for the latest or -2 "
                 "for the earliest"
             )
-    return found
+    return offsets
 
 
 def parse_timestamps(option: str, text: str) -> Mapping[TopicPartition, int]:
-    """`{"topic": {"0": 1700000000000}}`."""
+    """Parses timestamps by partition: `{"topic": {"0": 1700000000000}}`."""
     return _parse(option, text, '{"topic": {"0": 1700000000000}}')
 
 
 def _parse(option: str, text: str, example: str) -> dict[TopicPartition, int]:
     loaded = _load(option, text, example)
-    found: dict[TopicPartition, int] = {}
+    values: dict[TopicPartition, int] = {}
     try:
         for topic, partitions in loaded.items():
             for partition, value in partitions.items():
                 if isinstance(value, bool) or int(value) != value:
                     raise ValueError(value)
-                found[TopicPartition(topic, int(partition))] = value
+                values[TopicPartition(topic, int(partition))] = value
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}") from None
-    return found
+    return values
 
 
 def parse_assign(option: str, text: str) -> frozenset[TopicPartition]:
-    """`{"topic": [0, 1]}`."""
+    """Parses partitions: `{"topic": [0, 1]}`."""
     example = '{"topic": [0, 1], "other": [2]}'
     loaded = _load(option, text, example)
     try:
         if not all(isinstance(partitions, list) for partitions in loaded.values()):
             raise TypeError
-        found = frozenset(
+        tps = frozenset(
             TopicPartition(topic, int(partition)) for topic, partitions in loaded.items() for partition in partitions
         )
     except (TypeError, ValueError):
         raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}") from None
-    if not found:
+    if not tps:
         raise ConfigError(f"the option '{option}' is {text!r}, which contains no partition: expected {example}")
-    return found
+    return tps
 
 
 def _load(option: str, text: str, example: str) -> dict[str, Any]:

@@ -40,18 +40,18 @@ def reconcile(
     ODS topics, all DWD topics together, and the dead letters. `routes` are the routes of the pipeline. The latency
     ignores records that were sent before `since_ms`."""
     records = log_verdicts(log).unionByName(db_verdicts(db, routes)).persist()
-    found = _output_rows(outputs).persist()
+    rows = _output_rows(outputs).persist()
     try:
         events = (
             records.where(sf.col("problem").isNull())
             .groupBy("topic", "event_id")
             .agg(sf.min(sf.struct("partition", "offset", "timestamp", "key", "rows")).alias("first"))
         )
-        compared = _compare(events, found).persist()
+        compared = _compare(events, rows).persist()
         letters = _compare_letters(records, dead_letters).persist()
         try:
             topics = [*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())]
-            disorder = _disorder(found)
+            disorder = _disorder(rows)
             report = Report(
                 inputs=_inputs(records, events),
                 outputs=_outputs(compared, disorder, topics),
@@ -67,7 +67,7 @@ def reconcile(
             letters.unpersist()
     finally:
         records.unpersist()
-        found.unpersist()
+        rows.unpersist()
 
 
 # ---- rows and events
@@ -88,12 +88,12 @@ def _output_rows(outputs: DataFrame) -> DataFrame:
     )
 
 
-def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
+def _compare(events: DataFrame, output_rows: DataFrame) -> DataFrame:
     """Returns the number of violations for each topic and event. Rows of long lists are compared 60 at a time, with one
     bit per row, so that Spark only has to aggregate integers of fixed size."""
     first = sf.col("first")
     parts = sf.sequence(sf.lit(0), sf.floor((sf.col("out.rows") - 1) / _BITS).cast("int"))
-    wanted = (
+    expected_rows = (
         events.select("event_id", "first", sf.explode(first["rows"]).alias("out"))
         .select("event_id", "first", "out", sf.explode(parts).alias("part"))
         .select(
@@ -109,7 +109,9 @@ def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
     )
     bit = sf.call_function("shiftleft", sf.lit(1).cast("long"), sf.pmod("seq", sf.lit(_BITS)).cast("int"))
     key = sf.xxhash64("key")
-    there = found.groupBy("topic", "event_id", sf.floor(sf.col("seq") / _BITS).cast("int").alias("part")).agg(
+    actual_rows = output_rows.groupBy(
+        "topic", "event_id", sf.floor(sf.col("seq") / _BITS).cast("int").alias("part")
+    ).agg(
         sf.count("*").alias("rows"),
         sf.bit_or(bit).alias("bits"),
         *(
@@ -119,7 +121,7 @@ def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
         ),
         sf.max("written_ms").alias("written_ms"),
     )
-    joined = wanted.join(there, ["topic", "event_id", "part"], "full_outer")
+    joined = expected_rows.join(actual_rows, ["topic", "event_id", "part"], "full_outer")
     expected, rows, bits = _number("expected"), _number("rows"), _number("bits")
     expected_bits = sf.call_function("shiftleft", sf.lit(1).cast("long"), expected.cast("int")) - 1
     distinct, right = sf.bit_count(bits), sf.bit_count(bits.bitwiseAND(expected_bits))
@@ -145,7 +147,7 @@ def _number(name: str) -> Column:
     return sf.coalesce(sf.col(name), sf.lit(0))
 
 
-def _disorder(found: DataFrame) -> DataFrame:
+def _disorder(rows: DataFrame) -> DataFrame:
     """Returns the rows that follow a row of the same key with a later origin, or in another partition."""
     window = Window.partitionBy(sf.xxhash64("topic", "key")).orderBy("partition", "offset")
     before = sf.lag(sf.struct("partition", "p", "o", "seq")).over(window)
@@ -154,7 +156,7 @@ def _disorder(found: DataFrame) -> DataFrame:
         (sf.col("before.o") == sf.col("o")) & (sf.col("before.seq") > sf.col("seq"))
     )
     behind = (sf.col("before.p") == sf.col("p")) & later
-    return found.where(sf.col("key").isNotNull()).withColumn("before", before).where(moved | behind)
+    return rows.where(sf.col("key").isNotNull()).withColumn("before", before).where(moved | behind)
 
 
 def _inputs(records: DataFrame, events: DataFrame) -> list[Input]:
@@ -171,14 +173,14 @@ def _inputs(records: DataFrame, events: DataFrame) -> list[Input]:
         .agg(sf.count("*").alias("events"), sf.count_if(sf.size("first.rows") == 0).alias("unrouted"))
         .collect()
     }
-    found = []
+    inputs = []
     for topic in sorted(counted, reverse=True):
         row, once = counted[topic], first.get(topic)
         distinct, unrouted = (once["events"], once["unrouted"]) if once is not None else (0, 0)
-        found.append(
+        inputs.append(
             Input(topic, row["records"], distinct - unrouted, row["sound"] - distinct, unrouted, row["broken"])
         )
-    return found
+    return inputs
 
 
 def _outputs(compared: DataFrame, disorder: DataFrame, topics: list[str]) -> list[Output]:
@@ -188,12 +190,12 @@ def _outputs(compared: DataFrame, disorder: DataFrame, topics: list[str]) -> lis
         for row in compared.groupBy("topic").agg(*(sf.sum(name).alias(name) for name in names)).collect()
     }
     disordered = {row["topic"]: row["count"] for row in disorder.groupBy("topic").count().collect()}
-    found = []
+    outputs = []
     for topic in [*topics, *sorted(set(sums) - set(topics))]:
         row = sums.get(topic)
         figures: dict[str, int] = {name: row[name] if row is not None else 0 for name in names}
-        found.append(Output(topic, **figures, disordered=disordered.get(topic, 0)))
-    return found
+        outputs.append(Output(topic, **figures, disordered=disordered.get(topic, 0)))
+    return outputs
 
 
 def _latency(compared: DataFrame, since_ms: int) -> Latency | None:
