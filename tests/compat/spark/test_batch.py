@@ -258,8 +258,8 @@ def test_partitions_by_key_like_every_client(formats: Formats, name: str) -> Non
     from headrace import Producer
 
     with Producer(bootstrap_servers=formats.bootstrap) as producer:
-        told = [producer.send(topic, b"again", key=b"%d" % number) for number in range(50)]
-        assert [future.get(timeout_ms=30_000).partition for future in told] == [
+        futures = [producer.send(topic, b"again", key=b"%d" % number) for number in range(50)]
+        assert [future.get(timeout_ms=30_000).partition for future in futures] == [
             placed[b"%d" % number] for number in range(50)
         ]
 

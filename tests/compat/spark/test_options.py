@@ -1,8 +1,8 @@
 """Every option of Spark's connector with both formats: both return the same rows, or both reject it.
 
-Sentences differ, and so do the classes of exceptions (Spark wraps what a Python source raises). What is compared is
-that both fail, and that ours names the option that is to be changed. Where theirs fails as the frame is made, so does
-ours, unless it depends on whether it is a batch: a Python source is told that later.
+Messages and exception classes differ (Spark wraps exceptions of a Python source). The tests check that both fail, and
+that our message names the option to change. Where Spark's connector fails in `load`, ours does too, unless the error
+depends on whether the frame is a batch: a Python source learns that later.
 """
 
 import json

@@ -76,8 +76,8 @@ def test_run_stops_gracefully_on_signal(broker: EmbeddedBroker, directory: Path)
     lines = out.splitlines()
     assert lines[0].startswith("mine: 11 rows read in ")
     assert [line.split() for line in lines[1:]] == [["command-large", "5"], ["mine_dead_letters", "1"]]
-    told = [json.loads(line) for line in metrics.read_text().splitlines()]
-    assert sum(each["rows"] for each in told) == 11
+    batches = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert sum(each["rows"] for each in batches) == 11
     assert sorted(value["amount"] for value in values(servers, "command-large")) == [100, 101, 102, 103, 104]
 
 
@@ -90,6 +90,6 @@ def test_failure_is_reported_in_one_line(broker: EmbeddedBroker, directory: Path
     out, err = running.communicate(timeout=DEADLINE)
     assert (running.returncode, out) == (1, "")
     assert err.count("\n") == 1, err
-    said = err.strip()
-    assert said.startswith("headrace: flow mine failed")
-    assert "amont" in said
+    message = err.strip()
+    assert message.startswith("headrace: flow mine failed")
+    assert "amont" in message

@@ -9,18 +9,18 @@ from headrace.pipelines import Flow, Pipeline, PipelineError, Topic
 from headrace.pipelines.outputs import check_outputs, merge_records, records, topic_frames
 
 
-def made(spark: Any, topic: Topic, row: tuple[Any, ...], schema: str) -> Any:
+def written_record(spark: Any, topic: Topic, row: tuple[Any, ...], schema: str) -> Any:
     (record,) = records("out", topic, spark.createDataFrame([row], schema)).collect()
     return record
 
 
 def test_writes_value_column_unchanged(spark: Any) -> None:
-    record = made(spark, Topic("t"), (b"k", b"v"), "key binary, value binary")
+    record = written_record(spark, Topic("t"), (b"k", b"v"), "key binary, value binary")
     assert (record.topic, bytes(record.key), bytes(record.value)) == ("t", b"k", b"v")
 
 
 def test_frame_without_value_is_written_as_json(spark: Any) -> None:
-    record = made(
+    record = written_record(
         spark, Topic("t", key="city"), ("Graz", 3, None, 99, 0), "city string, n int, note string, _at long, _seq int"
     )
     assert bytes(record.key) == b"Graz"
@@ -29,34 +29,34 @@ def test_frame_without_value_is_written_as_json(spark: Any) -> None:
 
 
 def test_key_column_is_not_in_the_json(spark: Any) -> None:
-    record = made(spark, Topic("t"), (7, "x"), "key int, a string")
+    record = written_record(spark, Topic("t"), (7, "x"), "key int, a string")
     assert (bytes(record.key), json.loads(record.value)) == (b"7", {"a": "x"})
 
 
 def test_converts_values_of_other_types_to_text(spark: Any) -> None:
-    assert bytes(made(spark, Topic("t"), ((1, 2),), "value struct<a: int, b: int>").value) == b'{"a":1,"b":2}'
-    assert bytes(made(spark, Topic("t"), (1.5,), "value double").value) == b"1.5"
-    assert made(spark, Topic("t"), (None,), "value string").value is None
+    assert bytes(written_record(spark, Topic("t"), ((1, 2),), "value struct<a: int, b: int>").value) == b'{"a":1,"b":2}'
+    assert bytes(written_record(spark, Topic("t"), (1.5,), "value double").value) == b"1.5"
+    assert written_record(spark, Topic("t"), (None,), "value string").value is None
 
 
 def test_routes_rows_by_topic_column(spark: Any) -> None:
-    record = made(spark, Topic(None), ("there", "v"), "topic string, value string")
+    record = written_record(spark, Topic(None), ("there", "v"), "topic string, value string")
     assert (record.topic, record.key) == ("there", None)
-    record = made(spark, Topic("here"), ("there", "v"), "topic string, value string")
+    record = written_record(spark, Topic("here"), ("there", "v"), "topic string, value string")
     assert record.topic == "here", "a frame may still have the column of its source"
     with pytest.raises(PipelineError, match="routes by the column 'topic'"):
-        made(spark, Topic(None), ("v",), "value string")
+        written_record(spark, Topic(None), ("v",), "value string")
 
 
 def test_keeps_headers(spark: Any) -> None:
     schema = "value string, headers array<struct<key: string, value: binary>>"
-    record = made(spark, Topic("t"), ("v", [("h", b"1")]), schema)
+    record = written_record(spark, Topic("t"), ("v", [("h", b"1")]), schema)
     assert [(header.key, bytes(header.value)) for header in record.headers] == [("h", b"1")]
 
 
 def test_rejects_missing_key_column(spark: Any) -> None:
     with pytest.raises(PipelineError, match="the key column 'mid' is not in the frame"):
-        made(spark, Topic("t", key="mid"), ("v",), "value string")
+        written_record(spark, Topic("t", key="mid"), ("v",), "value string")
 
 
 def shop(outputs: dict[str, Any]) -> Pipeline:

@@ -74,8 +74,8 @@ def test_writes_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroke
     servers = broker.bootstrap_servers
     broker.create_topic("sorted-orders", 2)
     put(servers, "sorted-orders", [*(order(number) for number in range(20)), ("bad", b"not json")])
-    told: list[Progress] = []
-    summary = Runner(orders_pipeline("sorted"), spark, settings, on_progress=told.append).run()
+    reports: list[Progress] = []
+    summary = Runner(orders_pipeline("sorted"), spark, settings, on_progress=reports.append).run()
     assert sorted(value["id"] for value in values(servers, "sorted-large")) == sorted(f"o{n}" for n in range(10, 20))
     assert {record.key.decode() for record in records(servers, "sorted-large")} == {f"o{n}" for n in range(10, 20)}
     assert table_ids(spark, settings, "sorted") == sorted(f"o{n}" for n in range(20))
@@ -86,10 +86,10 @@ def test_writes_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroke
         "bad",
         "not json",
     )
-    assert sum(progress.rows for progress in told) == 21 == summary.rows
-    assert told[-1].lag == 0
+    assert sum(progress.rows for progress in reports) == 21 == summary.rows
+    assert reports[-1].lag == 0
     assert summary.outputs == {"sorted-large": 10, "sorted_dead_letters": 1, "sorted": 20}
-    assert json.loads(told[-1].as_json())["flow"] == "sorted"
+    assert json.loads(reports[-1].as_json())["flow"] == "sorted"
 
     put(servers, "sorted-orders", [order(20), order(3)])
     changed = replace(settings, settings={"large": "1"})
@@ -115,13 +115,13 @@ def test_failed_batch_is_replayed_exactly_once(
             Runner(orders_pipeline("half"), spark, settings).run()
     assert len(values(servers, "half-large")) == 20, "topics are written first"
     put(servers, "half-orders", [order(30)])
-    told: list[Progress] = []
+    reports: list[Progress] = []
     for _ in range(2):
-        Runner(orders_pipeline("half"), spark, settings, on_progress=told.append).run()
+        Runner(orders_pipeline("half"), spark, settings, on_progress=reports.append).run()
         assert sorted(value["id"] for value in values(servers, "half-large")) == sorted(f"o{n}" for n in range(10, 31))
         assert table_ids(spark, settings, "half") == sorted(f"o{n}" for n in range(31))
         assert len(values(servers, "half_dead_letters")) == 1
-    assert [progress.replayed for progress in told if progress.rows] == [True, False]
+    assert [progress.replayed for progress in reports if progress.rows] == [True, False]
 
 
 def test_replay_of_written_tables_has_no_observations(
@@ -335,14 +335,14 @@ def test_start_failure_is_reported_in_one_line(
     cannot = copy_pipeline("cannot", lambda frame, batch: {"copy": frame})
     file = tmp_path / "file"
     file.write_text("not a directory")
-    for wrong, said in (
+    for wrong, message in (
         (replace(settings, source_options={"startingOffsets": "somewhere"}), "somewhere"),
         (replace(settings, client={"isolation.levels": "x"}), "isolation.levels"),
         (replace(settings, checkpoint=str(file)), str(file)),
     ):
         with pytest.raises(PipelineError) as caught:
             Runner(cannot, spark, wrong).run()
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)
     assert spark.streams.active == []
 
@@ -393,15 +393,15 @@ def test_restarts_failed_flow_while_others_continue(
         Flow("fine", {"in": Topic("again-fine")}, split=fine),
         Flow("broken", {"in": Topic("again-in")}, split=fails_once),
     ]
-    told: list[Progress] = []
+    reports: list[Progress] = []
     both = Pipeline.of("again", flows, {"copy": "again-out"})
-    runner = Runner(both, spark, replace(settings, available_now=False), on_progress=told.append)
+    runner = Runner(both, spark, replace(settings, available_now=False), on_progress=reports.append)
     runner.start()
     for number in range(5):
         put(servers, "again-in", [(None, number)])
         written = [*range(number + 1)]
         eventually(
-            lambda wanted=written: not runner.wait(0.1) and values(servers, "again-out") == wanted,
+            lambda expected=written: not runner.wait(0.1) and values(servers, "again-out") == expected,
             f"{written} are written",
             DEADLINE,
         )
@@ -409,7 +409,7 @@ def test_restarts_failed_flow_while_others_continue(
     assert tries[:4] == [0, 1, 2, 2]
     assert "Pipeline again: flow broken failed and restarts from its checkpoint:" in caplog.text
     assert values(servers, "again-out") == [*range(5)]
-    assert sum(progress.rows for progress in told) == 5 == summary.rows, "every batch is reported exactly once"
+    assert sum(progress.rows for progress in reports) == 5 == summary.rows, "every batch is reported exactly once"
 
 
 def test_second_failure_ends_the_flow(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:

@@ -139,15 +139,15 @@ def test_time_column_may_be_a_timestamp(spark: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ("id bigint", "the time column 'ts' is not in the frame"),
         ("ts string", "has type string; expected a timestamp or milliseconds"),
         ("ts bigint, day string", "a column 'day', which is reserved"),
     ],
 )
-def test_rejects_frames_that_do_not_fit_the_table(spark: Any, schema: str, said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_rejects_frames_that_do_not_fit_the_table(spark: Any, schema: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         tables.with_day_and_hour(spark.createDataFrame([], schema), TABLE)
 
 

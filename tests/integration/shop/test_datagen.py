@@ -28,12 +28,12 @@ SETTINGS = StreamSettings(events=3000, span_ms=600_000, devices=200, broken=0.05
 Found = dict[str, list[tuple[str, bytes | None]]]
 
 
-def read(broker: EmbeddedBroker, topics: dict[int, str], wanted: int) -> Found:
+def read(broker: EmbeddedBroker, topics: dict[int, str], expected: int) -> Found:
     """Returns keys and values by topic."""
     found: Found = {topic: [] for topic in topics.values()}
     settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
     with headrace.Consumer(*topics.values(), **settings) as consumer:
-        while sum(map(len, found.values())) < wanted:
+        while sum(map(len, found.values())) < expected:
             for tp, records in consumer.poll(timeout_ms=1000).items():
                 found[tp.topic] += [(record.key.decode(), record.value) for record in records]
     return found
@@ -52,27 +52,30 @@ def test_topics_contain_the_generated_events(broker: EmbeddedBroker, rate: float
     create_topics(broker.bootstrap_servers, 3, topics)
     create_topics(broker.bootstrap_servers, 3, topics)  # existing topics are no error
     reports: list[tuple[int, int]] = []
-    made = generate(
+    generated = generate(
         broker.bootstrap_servers,
         SETTINGS,
         rate=rate,
         start_ms=START_MS,
         topics=topics,
-        report=lambda made, sent_bytes: reports.append((made.events, sent_bytes)),
+        report=lambda generated, sent_bytes: reports.append((generated.events, sent_bytes)),
     )
-    assert made.events == 3000
+    assert generated.events == 3000
     assert reports[0] == (0, 0)
     assert reports[-1][0] == 3000
     assert reports == sorted(reports)
     found = read(broker, topics, 3000)
-    assert {name: len(records) for name, records in found.items()} == {topics[LOG]: made.log, topics[DB]: made.db}
+    assert {name: len(records) for name, records in found.items()} == {
+        topics[LOG]: generated.log,
+        topics[DB]: generated.db,
+    }
     again = EventStream(SETTINGS, START_MS).take(3000)
     for topic, name in topics.items():
-        wanted = [
+        expected = [
             (key, value.encode() if isinstance(value, str) else value)
             for key, value in zip(again.keys[topic], again.values[topic], strict=True)
         ]
-        assert by_key(found[name]) == by_key(wanted)
+        assert by_key(found[name]) == by_key(expected)
 
 
 def test_generates_at_the_given_rate(broker: EmbeddedBroker) -> None:
@@ -85,7 +88,7 @@ def test_generates_at_the_given_rate(broker: EmbeddedBroker) -> None:
         StreamSettings(events=1000, rate=100, devices=50),
         rate=100,
         topics=topics,
-        report=lambda made, _: times.append((made.events, clock.time_ms() - START_MS)),
+        report=lambda generated, _: times.append((generated.events, clock.time_ms() - START_MS)),
         clock=clock,
     )
     assert times[:3] == [(0, 0), (5, 0), (10, 50)]
@@ -97,10 +100,10 @@ def test_stops_on_request(broker: EmbeddedBroker) -> None:
     topics = {LOG: "stop-log", DB: "stop-db"}
     create_topics(broker.bootstrap_servers, 1, topics)
     asked = iter([False, False, True])
-    made = generate(
+    generated = generate(
         broker.bootstrap_servers, StreamSettings(devices=50), rate=10_000, topics=topics, stopped=lambda: next(asked)
     )
-    assert made.events == 1500
+    assert generated.events == 1500
     assert sum(map(len, read(broker, topics, 1500).values())) == 1500
 
 

@@ -97,8 +97,8 @@ class Lab:
     def _let_start_again(self) -> None:
         """A pipeline may end early only because Spark gives its Python processes 10 s to start, too little for a busy
         machine."""
-        said = self.log.read_text()
-        assert "failed to connect back" in said, f"the pipeline ended\n{said}"
+        output = self.log.read_text()
+        assert "failed to connect back" in output, f"the pipeline ended\n{output}"
         self.log.write_text("")
 
     def committed_batches(self) -> int:

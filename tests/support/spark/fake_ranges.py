@@ -40,17 +40,17 @@ class FakeRanges:
 
     def partitions(self, topics: Iterable[str], timeout_ms: float | None = None) -> dict[str, list[int]]:
         self._ask()
-        wanted = set(topics)
+        requested = set(topics)
         found: dict[str, list[int]] = {}
         for tp in sorted(self.logs):
-            if tp.topic in wanted:
+            if tp.topic in requested:
                 found.setdefault(tp.topic, []).append(tp.partition)
         return found
 
-    def offsets(self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> dict[Any, int]:
+    def offsets(self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> dict[Any, int]:
         self._ask()
         found: dict[Any, int] = {}
-        for tp, timestamp in wanted.items():
+        for tp, timestamp in timestamps.items():
             begin, end = self.logs[tp]
             found[tp] = {EARLIEST: begin, LATEST: end}.get(timestamp, self.times.get((tp, timestamp), -1))
         return found

@@ -135,8 +135,8 @@ class Formats:
 
     def options(self, options: Mapping[str, object]) -> dict[str, str]:
         """Returns the options. A value of None removes a default; `kafka__group__id` is `kafka.group.id`."""
-        said = {key.replace("__", "."): value for key, value in options.items()}
-        merged: dict[str, object] = {"kafka.bootstrap.servers": self.bootstrap, **said}
+        given = {key.replace("__", "."): value for key, value in options.items()}
+        merged: dict[str, object] = {"kafka.bootstrap.servers": self.bootstrap, **given}
         return {
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in merged.items()

@@ -1,14 +1,14 @@
-"""One Spark for the whole run, with Spark's own Kafka connector (`format("kafka")`) in it where its jars can be had.
+"""One Spark session for the whole run, with Spark's own Kafka connector (`format("kafka")`) if its jars are available.
 
-A directory of tests that needs it has in its conftest.py:
+A test directory that needs it imports the fixtures in its conftest.py:
 
     from tests.support.spark.session import kafka_connector, spark  # noqa: F401
 
-Spark runs once per process (`local[2,2]`: two cores, and a task that fails is tried once more), so a test must not stop
-it, nor change its settings for good: `with settings(spark, {...})`. What a test starts on it, it stops.
-The connector's jars come from Maven Central into the cache of Apache Kafka's. Its last release there is older than
-Spark's; its release for Spark 4.2 runs on Spark 4.3. It asks for a token provider whose last published release is older
-still, and which is used only with delegation tokens.
+Spark runs once per process (`local[2,2]`: two cores, and one retry of a failed task), so a test must neither stop it
+nor change its settings permanently: `with settings(spark, {...})`. A test stops the queries that it starts. The
+connector's jars are downloaded from Maven Central into the cache of Apache Kafka's jars. The connector's last release
+is older than Spark's; its release for Spark 4.2 runs on Spark 4.3. It needs a token provider, whose last release is
+older still, and which is used only with delegation tokens.
 """
 
 import atexit
@@ -32,7 +32,7 @@ _CONNECTOR = (
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For little data, compiling well takes longer than running."""
+"""JVM options for little data, where optimizing takes longer than running."""
 _ROOT = Path(__file__).parents[3]
 _LOGGING = """\
 status = error
@@ -52,7 +52,7 @@ logger.clients.level = OFF
 
 @cache
 def connector_jars() -> tuple[Path, ...]:
-    """The jars of Spark's Kafka connector; raises `KafkaUnavailable`."""
+    """Returns the jars of Spark's Kafka connector; raises `KafkaUnavailable`."""
     require_java()
     name = f"spark-kafka-connector-{CONNECTOR_VERSION}"
     home = fetch_jars(name, f"Spark's Kafka connector {CONNECTOR_VERSION}", _CONNECTOR, transitive=False)
@@ -60,7 +60,7 @@ def connector_jars() -> tuple[Path, ...]:
 
 
 def worker_environment() -> dict[str, str]:
-    """What Python in Spark's workers needs to be this Python, with Headrace and the tests to import."""
+    """Returns the environment in which Spark's workers use this Python and can import Headrace and the tests."""
     path = [str(_ROOT / "src"), str(_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         "PYSPARK_PYTHON": sys.executable,
@@ -71,7 +71,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def session_settings(directory: Path) -> dict[str, str]:
-    """Small, quiet, and with everything that it writes in *directory*."""
+    """Returns settings for a small, quiet session that writes only to *directory*."""
     logging = directory / "log4j2.properties"
     logging.write_text(_LOGGING)
     settings = {
@@ -92,7 +92,7 @@ def session_settings(directory: Path) -> dict[str, str]:
 
 @cache
 def shared_session() -> Any:
-    """The run's `SparkSession`, started when it is asked for first; raises `KafkaUnavailable` without Java."""
+    """Returns the run's `SparkSession`, started on first use; raises `KafkaUnavailable` without Java."""
     require_java()
     os.environ.update(worker_environment())
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def shared_session() -> Any:
 
 @contextlib.contextmanager
 def settings(spark: Any, changes: Mapping[str, object]) -> Iterator[None]:
-    """Other settings of the session, within the block."""
+    """Changes settings of the session within the block."""
     before = {key: spark.conf.get(key, None) for key in changes}
     for key, value in changes.items():
         spark.conf.set(key, str(value))

@@ -12,10 +12,12 @@ from headrace.testing.clock import ManualClock
 class FakeSpark:
     """A Spark application whose executors, with four cores each, register at these seconds after its start."""
 
-    def __init__(self, clock: ManualClock, come: list[float], master: str = "spark://m:7077", **conf: str) -> None:
+    def __init__(
+        self, clock: ManualClock, register_at: list[float], master: str = "spark://m:7077", **conf: str
+    ) -> None:
         self._clock = clock
         self.startTime = clock.time_ms()
-        self._come = come
+        self._register_at = register_at
         self.sparkContext = self
         self.master = master
         self._conf = {name.replace("_", "."): value for name, value in conf.items()}
@@ -25,7 +27,7 @@ class FakeSpark:
         return SimpleNamespace(get=self._conf.get, contains=self._conf.__contains__)
 
     def _executors(self) -> int:
-        return sum(self._clock.time_ms() >= self.startTime + seconds * 1000 for seconds in self._come)
+        return sum(self._clock.time_ms() >= self.startTime + seconds * 1000 for seconds in self._register_at)
 
     def getExecutorMemoryStatus(self) -> Any:  # noqa: N802
         return SimpleNamespace(size=lambda: 1 + self._executors())
@@ -41,7 +43,7 @@ def clock() -> ManualClock:
 
 
 @pytest.mark.parametrize(
-    ("come", "cores", "waited"),
+    ("register_at", "cores", "waited"),
     [
         ([5, 5.5, 6], 12, 8),  # all executors that register within two seconds of each other
         ([0, 9], 4, 2),
@@ -50,8 +52,10 @@ def clock() -> ManualClock:
         ([float(number) for number in range(100)], 124, 30),
     ],
 )
-def test_waits_for_executors_of_a_new_cluster(clock: ManualClock, come: list[float], cores: int, waited: float) -> None:
-    spark: Any = FakeSpark(clock, come)
+def test_waits_for_executors_of_a_new_cluster(
+    clock: ManualClock, register_at: list[float], cores: int, waited: float
+) -> None:
+    spark: Any = FakeSpark(clock, register_at)
     assert count_executor_cores(spark, clock) == cores
     assert clock.time_ms() - spark.startTime == pytest.approx(waited * 1000, abs=300)
 

@@ -57,7 +57,7 @@ ANALYSIS = """\
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (SparkError(IN_BATCH), "no such thing as this"),
         (SparkError(IN_TASK), "division by zero"),
@@ -80,8 +80,8 @@ ANALYSIS = """\
         ),
     ],
 )
-def test_describes_failure_in_one_line(error: Exception, said: str) -> None:
-    assert describe_failure(error) == said
+def test_describes_failure_in_one_line(error: Exception, message: str) -> None:
+    assert describe_failure(error) == message
 
 
 AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkError.__module__})

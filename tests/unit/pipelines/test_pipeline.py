@@ -18,17 +18,17 @@ def flow(name: str = "f", **more: Any) -> Flow:
 
 
 def test_dead_letters_have_a_default_topic() -> None:
-    made = Pipeline.of("ods-dwd", [flow()], {"out": "there"}, description="\n  Does it.\n\n  More.\n")
-    assert made.outputs == {"out": (Topic("there"),), "dead_letters": (Topic("ods_dwd_dead_letters"),)}
-    assert [topic.name for topic in made.topics] == ["there", "ods_dwd_dead_letters"]
-    assert made.summary == "Does it."
+    defined = Pipeline.of("ods-dwd", [flow()], {"out": "there"}, description="\n  Does it.\n\n  More.\n")
+    assert defined.outputs == {"out": (Topic("there"),), "dead_letters": (Topic("ods_dwd_dead_letters"),)}
+    assert [topic.name for topic in defined.topics] == ["there", "ods_dwd_dead_letters"]
+    assert defined.summary == "Does it."
 
 
 def test_dead_letters_may_go_to_another_place() -> None:
     places = [Topic("bad"), Table("bad", time="timestamp")]
-    made = Pipeline.of("p", [flow()], {"out": "there", "dead_letters": places})
-    assert made.outputs["dead_letters"] == tuple(places)
-    assert [table.name for table in made.tables] == ["bad"]
+    defined = Pipeline.of("p", [flow()], {"out": "there", "dead_letters": places})
+    assert defined.outputs["dead_letters"] == tuple(places)
+    assert [table.name for table in defined.tables] == ["bad"]
 
 
 def test_output_may_route_rows_by_topic_column() -> None:
@@ -36,7 +36,7 @@ def test_output_may_route_rows_by_topic_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Pipeline.of("a b", [flow()], {}), "pipeline name 'a b'"),
         (lambda: Pipeline.of("p", [], {}), "pipeline p has no flows"),
@@ -56,10 +56,10 @@ def test_output_may_route_rows_by_topic_column() -> None:
         (lambda: Pipeline.of("p", [flow()], {}, settings={"s": None}), "setting 's' has the default None"),  # type: ignore[dict-item]
     ],
 )
-def test_rejects_invalid_pipelines(make: Callable[[], Pipeline], said: str) -> None:
+def test_rejects_invalid_pipelines(make: Callable[[], Pipeline], message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         make()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_decorator_creates_a_pipeline() -> None:
@@ -70,8 +70,12 @@ def test_decorator_creates_a_pipeline() -> None:
 
     assert isinstance(paid_orders, Pipeline)
     assert (paid_orders.name, paid_orders.summary) == ("paid-orders", "Paid orders.")
-    (made,) = paid_orders.flows
-    assert (made.name, made.sources, made.prepare) == ("paid-orders", {"orders": Topic("raw_orders")}, None)
+    (only_flow,) = paid_orders.flows
+    assert (only_flow.name, only_flow.sources, only_flow.prepare) == (
+        "paid-orders",
+        {"orders": Topic("raw_orders")},
+        None,
+    )
 
 
 def test_rejects_unknown_parameters() -> None:
@@ -128,7 +132,7 @@ def test_settings_are_converted_to_the_type_of_their_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"other": "1"}, "pipeline p has no setting 'other'; its settings: count, name, share, strict"),
         ({"count": "many"}, "setting count=many: expected a whole number"),
@@ -136,10 +140,10 @@ def test_settings_are_converted_to_the_type_of_their_default() -> None:
         ({"strict": "yes"}, "setting strict=yes: expected true or false"),
     ],
 )
-def test_rejects_unknown_and_invalid_settings(given: dict[str, str], said: str) -> None:
+def test_rejects_unknown_and_invalid_settings(given: dict[str, str], message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         resolve_settings(with_settings(), given)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_no_current_batch_outside_split() -> None:

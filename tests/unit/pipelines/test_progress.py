@@ -24,9 +24,13 @@ def test_combines_spark_report_and_batch_result() -> None:
     progress = batch_progress("p", "f", REPORTED, BatchResult({"out": 450, "p_dead_letters": 50}, {"late": 2}))
     assert (progress.batch_id, progress.rows, progress.seconds, progress.lag) == (7, 500, 2.0, 4)
     assert (progress.rows_per_second, progress.state_rows) == (250.0, 7)
-    told = json.loads(progress.as_json())
-    assert told["outputs"] == {"out": 450, "p_dead_letters": 50}
-    assert (told["rows_per_second"], told["phases_ms"]["addBatch"], told["figures"]) == (250.0, 1500, {"late": 2})
+    document = json.loads(progress.as_json())
+    assert document["outputs"] == {"out": 450, "p_dead_letters": 50}
+    assert (document["rows_per_second"], document["phases_ms"]["addBatch"], document["figures"]) == (
+        250.0,
+        1500,
+        {"late": 2},
+    )
 
 
 def test_lag_is_unknown_without_reported_offsets() -> None:

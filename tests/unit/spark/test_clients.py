@@ -68,9 +68,9 @@ def test_module_without_pyspark_is_empty(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_package_exports_its_names_lazily() -> None:
     import headrace.spark
     from headrace.spark import session
-    from headrace.spark.sessions import session as made
+    from headrace.spark.sessions import session as defined_session
 
-    assert session is made is headrace.spark.session
+    assert session is defined_session is headrace.spark.session
     assert "session" in dir(headrace.spark)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         headrace.spark.nothing  # noqa: B018

@@ -16,9 +16,9 @@ def test_json_is_sorted() -> None:
 
 def test_round_trip() -> None:
     offsets, start = {A2: 3, A10: 2}, {A10: 1}
-    made = json.loads(json.dumps(to_spark(offsets, start)))
-    assert from_spark(made) == offsets
-    assert start_of(made) == start
+    spark_offset = json.loads(json.dumps(to_spark(offsets, start)))
+    assert from_spark(spark_offset) == offsets
+    assert start_of(spark_offset) == start
     assert start_of(to_spark(offsets)) == {}
     assert from_spark(INITIAL) == start_of(INITIAL) == {}
 

@@ -29,30 +29,30 @@ def columns(rows: int, headers: list[list[dict[str, object]]] | None = None) -> 
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_batches_have_the_schema_that_spark_expects(include_headers: bool) -> None:
     schema = source_schema(include_headers)
-    made = RowsBuilder(schema, TP).build(columns(3))
-    assert made.schema.equals(to_arrow_schema(schema, timezone="UTC"))
-    made.validate(full=True)
-    assert made.column("topic").to_pylist() == ["orders"] * 3
-    assert made.column("partition").to_pylist() == [3, 3, 3]
-    assert made.column("offset").to_pylist() == [0, 1, 2]
-    assert made.num_columns == (8 if include_headers else 7)
+    batch = RowsBuilder(schema, TP).build(columns(3))
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+    batch.validate(full=True)
+    assert batch.column("topic").to_pylist() == ["orders"] * 3
+    assert batch.column("partition").to_pylist() == [3, 3, 3]
+    assert batch.column("offset").to_pylist() == [0, 1, 2]
+    assert batch.num_columns == (8 if include_headers else 7)
 
 
 def test_builder_handles_batches_of_any_length() -> None:
     builder = RowsBuilder(source_schema(False), TP)
     for rows in (5, 2, 100, 1, 0, 101):
-        made = builder.build(columns(rows))
-        made.validate(full=True)
-        assert made.column("topic").to_pylist() == ["orders"] * rows
+        batch = builder.build(columns(rows))
+        batch.validate(full=True)
+        assert batch.column("topic").to_pylist() == ["orders"] * rows
 
 
 def test_records_without_headers_have_null_headers() -> None:
     given: list[list[dict[str, object]]] = [[], [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], []]
     builder = RowsBuilder(source_schema(True), TP)
     expected = [None, [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
-    made = builder.build(columns(3, given))
-    made.validate(full=True)
-    assert made.column("headers").to_pylist() == expected
+    batch = builder.build(columns(3, given))
+    batch.validate(full=True)
+    assert batch.column("headers").to_pylist() == expected
     part = RangeColumns(*(each.slice(1, 2) for each in columns(3, given)))
     assert builder.build(part).column("headers").to_pylist() == expected[1:]
     assert builder.build(columns(2)).column("headers").to_pylist() == [None, None]
@@ -61,9 +61,9 @@ def test_records_without_headers_have_null_headers() -> None:
 def test_columns_have_the_order_of_the_schema() -> None:
     schema = StructType([StructField("OFFSET", LongType()), StructField("value", BinaryType())])
     assert selected_columns(schema) == ["offset", "value"]
-    made = RowsBuilder(schema, TP).build(columns(2))
-    assert made.schema.names == ["OFFSET", "value"]
-    assert made.column("value").to_pylist() == [b"0", b"1"]
+    batch = RowsBuilder(schema, TP).build(columns(2))
+    assert batch.schema.names == ["OFFSET", "value"]
+    assert batch.column("value").to_pylist() == [b"0", b"1"]
 
 
 def test_rejects_unknown_columns_and_types() -> None:

@@ -38,11 +38,11 @@ TYPES = {
 
 def struct(text: str) -> StructType:
     """Returns the schema of "name type, name type"."""
-    made = StructType()
+    schema = StructType()
     for column in text.split(", "):
         name, kind = column.split(" ")
-        made.add(name, TYPES[kind])
-    return made
+        schema.add(name, TYPES[kind])
+    return schema
 
 
 def test_defaults_are_exactly_once_with_the_longest_timeout() -> None:

@@ -78,10 +78,10 @@ def as_bytes(value: str | bytes | None) -> bytes | None:
 
 
 def digest(*batches: pa.RecordBatch) -> tuple[int, int]:
-    made = RowDigest()
+    digest = RowDigest()
     for batch in batches:
-        made.update(batch)
-    return made.rows, made.value
+        digest.update(batch)
+    return digest.rows, digest.value
 
 
 texts = st.none() | st.text("ab€", max_size=40)
@@ -147,14 +147,14 @@ def test_converts_large_types() -> None:
         ],
         names=["value", "key", "headers", "topic"],
     )
-    made = normalize(batch, True)
-    assert [made.schema.field(name).type for name in ("key", "value", "headers", "topic")] == [
+    normalized = normalize(batch, True)
+    assert [normalized.schema.field(name).type for name in ("key", "value", "headers", "topic")] == [
         pa.binary(),
         pa.binary(),
         HEADERS,
         pa.string(),
     ]
-    assert made.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}], None]
+    assert normalized.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}], None]
 
 
 def test_rejects_negative_partitions() -> None:

@@ -151,8 +151,8 @@ def test_rows_have_the_columns_of_their_tables(clean: list[Block]) -> None:
     }
     for event in parsed(clean, DB):
         if event["table"] in columns:
-            wanted = {column.split()[0] for column in columns[event["table"]].replace("16,2", "").split(",")}
-            assert wanted <= set(event["data"])
+            expected = {column.split()[0] for column in columns[event["table"]].replace("16,2", "").split(",")}
+            assert expected <= set(event["data"])
 
 
 def test_items_are_skewed(clean: list[Block]) -> None:
