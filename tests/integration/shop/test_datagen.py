@@ -219,11 +219,11 @@ def test_command_config_applies_to_all_clients(certificate: Path, tmp_path: Path
         (["--command-config", "/no/such/file"], 1, "Cannot read /no/such/file"),
         (["--span", "5x"], 2, "expected a number with a unit"),
         (["--span", "-5m"], 2, "more than 0"),
-        (["--start", "noon"], 2, "expected a time as"),
+        (["--start", "noon"], 2, "expected a time such as"),
         (["--broken", "2"], 2, "--broken"),
         (["--producer-property", "acks"], 2, "expected KEY=VALUE"),
         (["--producer-property", "dance=1"], 1, "dance"),
-        (["--broken", "0.7", "--duplicates", "0.7"], 1, "broken and duplicates"),
+        (["--broken", "0.7", "--duplicates", "0.7"], 1, "broken + duplicates"),
     ],
 )
 def test_rejects_invalid_options(broker: EmbeddedBroker, options: list[str], code: int, named: str) -> None:
