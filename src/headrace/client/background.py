@@ -1,7 +1,7 @@
 """The thread of a blocking client, which runs the event loop of the client's core.
 
-    thread = LoopThread("headrace-producer")
-    core = thread.run(create_core())          # runs a coroutine on the loop and waits for its result
+    thread, core = LoopThread.start("headrace-producer", create_core)
+    thread.run(core.flush())                  # runs a coroutine on the loop and waits for its result
     thread.call(core.wake)                    # schedules a call on the loop without waiting
     thread.stop()
 
@@ -63,6 +63,16 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
+
+    @classmethod
+    def start(cls, name: str, create_core: Callable[[], Coroutine[Any, Any, T]]) -> "tuple[LoopThread, T]":
+        """Starts a thread, creates a client's core on its loop, and returns both. Stops the thread if that fails."""
+        thread = cls(name)
+        try:
+            return thread, thread.run(create_core())
+        except BaseException:
+            thread.stop()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

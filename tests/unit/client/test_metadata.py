@@ -424,7 +424,9 @@ def test_supports_all_metadata_versions(newest: int) -> None:
 async def test_unsupported_broker_version_raises() -> None:
     setup = Setup()
     setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 0)
-    with pytest.raises(UnsupportedVersionError, match="Metadata in versions 0 to 0, and one of 1 to 13 is needed"):
+    with pytest.raises(
+        UnsupportedVersionError, match="Metadata versions 0 to 0, but this client requires one of 1 to 13"
+    ):
         await setup.metadata.update_all()
     await setup.close()
 

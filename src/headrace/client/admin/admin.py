@@ -42,12 +42,7 @@ class Admin:
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
-        self._thread = LoopThread("headrace-admin")
-        try:
-            self._core = self._thread.run(_create_core(config, keywords))
-        except BaseException:
-            self._thread.stop()
-            raise
+        self._thread, self._core = LoopThread.start("headrace-admin", lambda: _create_core(config, keywords))
         self._thread.close_automatically(self, self._core.close)
 
     def _forked(self) -> None:

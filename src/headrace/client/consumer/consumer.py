@@ -48,13 +48,9 @@ class Consumer(AbstractConsumer[K, V]):
         self._clock = SystemClock()
         self._ready: threading.Event = threading.Event()
         self._polling = threading.RLock()
-        self._thread = LoopThread("headrace-consumer")
-        try:
-            self._started_core = self._run(self._start_core())
-        except BaseException:
-            self._thread.stop()
-            raise
-        self._thread.close_automatically(self, self._started_core.abandon)
+        self._thread, core = LoopThread.start("headrace-consumer", self._start_core)
+        self._started_core = core
+        self._thread.close_automatically(self, core.abandon)
 
     async def _start_core(self) -> ConsumerCore:
         core = ConsumerCore(self.config, self._ready.set, self._subscription)

@@ -44,12 +44,7 @@ class RangeClient:
 
     def __init__(self, settings: Mapping[str, object]):
         self.settings = CONSUMER_KEYS.load(settings)
-        self._thread = LoopThread("headrace-ranges")
-        try:
-            self._core = self._thread.run(self._create_core())
-        except BaseException:
-            self._thread.stop()
-            raise
+        self._thread, self._core = LoopThread.start("headrace-ranges", self._create_core)
 
     async def _create_core(self) -> ClientCore[ConsumerConfig]:
         return ClientCore(self.settings, allow_auto_create=False)

@@ -49,14 +49,9 @@ class Producer(BaseProducer):
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]):
         super().__init__(PRODUCER_KEYS.load(config, **keywords))
-        self._thread = LoopThread("headrace-producer")
         self._close_lock = threading.Lock()
         self._is_closed = False
-        try:
-            self._started = self._thread.run(self._create_core())
-        except BaseException:
-            self._thread.stop()
-            raise
+        self._thread, self._started = LoopThread.start("headrace-producer", self._create_core)
         self._start(self._started)
         self._thread.close_automatically(self, functools.partial(self._started.close, _UNCLOSED_FLUSH_SECONDS))
 
