@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from headrace.common.lazy_exports import lazy_exports
+
 if TYPE_CHECKING:
     from headrace.testing.embedded import EmbeddedBroker
 
@@ -12,10 +14,5 @@ class UnusedFaultWarning(UserWarning):
     """No request met a fault of a test, so the test did not test that fault."""
 
 
-def __getattr__(name: str) -> object:
-    """Imports the broker on first use: tests that only use a clock, and the start of pytest, do not need it."""
-    if name == "EmbeddedBroker":
-        from headrace.testing.embedded import EmbeddedBroker
-
-        return EmbeddedBroker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Tests that only use a clock, and the start of pytest, do not import the broker.
+__getattr__, __dir__ = lazy_exports(__name__, {"EmbeddedBroker": "headrace.testing.embedded"})
