@@ -39,12 +39,12 @@ class CoordinatorFinder:
         self._pool = pool
         self._backoff = backoff
         self._loop = loop or asyncio.get_running_loop()
-        self._found: dict[_Key, int] = {}
+        self._cache: dict[_Key, int] = {}
         self._in_flight: dict[_Key, asyncio.Task[int]] = {}
 
     def known(self, kind: CoordinatorType, key: str) -> int | None:
         """Returns the cached coordinator's node id, or None."""
-        return self._found.get((kind, key))
+        return self._cache.get((kind, key))
 
     async def find(self, kind: CoordinatorType, key: str, timeout_ms: float) -> int:
         """Returns the node id of the coordinator of a group or a transactional id; retries until it is known.
@@ -56,26 +56,26 @@ class CoordinatorFinder:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
-                    found = self._found.get((kind, key))
-                    if found is not None and self._pool.node(found) is not None:
-                        return found
+                    node_id = self._cache.get((kind, key))
+                    if node_id is not None and self._pool.node(node_id) is not None:
+                        return node_id
                     try:
                         return await self._request_once(kind, key)
                     except KafkaError as error:
                         if not error.retriable or self._pool.closed:
                             raise
                         last = error
-                        _logger.debug("no coordinator for %s: %s", key, error)
+                        _logger.debug("Looking up the coordinator of %r failed: %s", key, error)
                     await asyncio.sleep(self._backoff.wait_seconds(attempt))
                     attempt += 1
         except TimeoutError:
             why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"no coordinator for {key!r} in {timeout_ms:.0f} ms{why}") from None
+            raise KafkaTimeoutError(f"No coordinator found for {key!r} within {timeout_ms:.0f} ms{why}") from None
 
     def forget(self, kind: CoordinatorType, key: str, node_id: int | None = None) -> None:
-        """The coordinator has moved or is gone. With an id, only if it is still the one that is remembered."""
-        if node_id is None or self._found.get((kind, key)) == node_id:
-            self._found.pop((kind, key), None)
+        """Drops a cached coordinator that has moved or is unreachable; with a node id, only if that one is cached."""
+        if node_id is None or self._cache.get((kind, key)) == node_id:
+            self._cache.pop((kind, key), None)
 
     async def _request_once(self, kind: CoordinatorType, key: str) -> int:
         """Joins the request in flight for this coordinator, or sends one."""
@@ -106,7 +106,7 @@ class CoordinatorFinder:
             self._pool.add_node(
                 Node(coordinator.node_id, coordinator.host, coordinator.port, known.rack if known else None)
             )
-        self._found[kind, key] = coordinator.node_id
+        self._cache[kind, key] = coordinator.node_id
         return coordinator.node_id
 
     async def close(self) -> None:

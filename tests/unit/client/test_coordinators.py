@@ -122,7 +122,7 @@ async def test_find_retries_until_coordinator_is_available() -> None:
 async def test_find_times_out() -> None:
     setup = Setup()
     setup.error_code = CoordinatorNotAvailableError.code
-    with pytest.raises(KafkaTimeoutError, match="no coordinator for 'g' in 3000 ms; the last error: because"):
+    with pytest.raises(KafkaTimeoutError, match="No coordinator found for 'g' within 3000 ms; the last error: because"):
         await setup.finder.find(GROUP, "g", 3000)
     await setup.close()
 
