@@ -269,19 +269,19 @@ def test_no_state_of_bad_clients_remains() -> None:
                 make_coordinators(client)
                 renew_victim(client, attack)
             asyncio.run(attack.round())
-        broker.wait_until(lambda inside: inside.server.connections_open == 0, SECONDS)
-        broker.wait_until(lambda inside: inside.replicas.fetches.delayed == 0, SECONDS)
-        broker.wait_until(lambda inside: not inside.dispatcher._tasks, SECONDS)
+        broker.wait_until(lambda inside: inside.server.connections_open == 0, SECONDS * 1000)
+        broker.wait_until(lambda inside: inside.replicas.fetches.delayed == 0, SECONDS * 1000)
+        broker.wait_until(lambda inside: not inside.dispatcher._tasks, SECONDS * 1000)
         assert broker.call(lambda inside: inside.replicas.fetches.watched) == 0
         assert broker.call(lambda inside: inside.replicas.produces.delayed) == 0
-        broker.wait_until(lambda inside: len(inside.driver.timer) == periodic_timers(inside), SECONDS)
-        broker.wait_until(has_only_groups_with_offsets, SECONDS)
-        broker.wait_until(lambda inside: not open_transactions(inside), SECONDS)
+        broker.wait_until(lambda inside: len(inside.driver.timer) == periodic_timers(inside), SECONDS * 1000)
+        broker.wait_until(has_only_groups_with_offsets, SECONDS * 1000)
+        broker.wait_until(lambda inside: not open_transactions(inside), SECONDS * 1000)
         assert broker.call(lambda inside: inside.server.memory.held_bytes) == 0
         assert broker.call(unstable_partitions) == []
         before = broker.call(what_coordinators_keep)
         broker.restart()
-        broker.wait_until(lambda inside: what_coordinators_keep(inside) == before, SECONDS)
+        broker.wait_until(lambda inside: what_coordinators_keep(inside) == before, SECONDS * 1000)
 
 
 def periodic_timers(inside: Broker) -> int:
