@@ -74,7 +74,7 @@ def test_starts_and_stops_cleanly(tmp_path: Path) -> None:
         assert process.wait(SECONDS) == 0
     assert (data / ".kafka_cleanshutdown").exists()
     assert (data / "t-0").is_dir()
-    assert "got SIGTERM" in log_of(tmp_path)
+    assert "Received SIGTERM" in log_of(tmp_path)
     assert "ERROR" not in log_of(tmp_path)
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ((_, host, port),) = ready(process)
@@ -192,7 +192,7 @@ def test_second_signal_exits_at_once(tmp_path: Path) -> None:
             client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             fill_replies(client)
             process.send_signal(signal.SIGTERM)
-            wait_for(lambda: "got SIGTERM" in log_of(tmp_path))
+            wait_for(lambda: "Received SIGTERM" in log_of(tmp_path))
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             assert process.wait(SECONDS) == 128 + signal.SIGTERM
@@ -247,7 +247,7 @@ def test_continues_when_its_output_is_not_read(tmp_path: Path) -> None:
     os.close(writing)
     try:
         deadline = time.monotonic() + SECONDS
-        while "cannot write to standard output: Broken pipe" not in log_of(tmp_path):
+        while "Cannot write to standard output: Broken pipe" not in log_of(tmp_path):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
