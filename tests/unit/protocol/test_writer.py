@@ -226,7 +226,7 @@ def test_rejects_strings_that_cannot_be_encoded() -> None:
             encode(Every(name="é" * 16384), version)
         with pytest.raises(ValueError, match="name: the string cannot be encoded as UTF-8"):
             encode(Every(name="\ud800"), version)
-    with pytest.raises(ValueError, match="client_id: a string of 40000 bytes"):
+    with pytest.raises(ValueError, match="client_id: the string has 40000 bytes"):
         encode_request(Every(), 0, 1, "c" * 40000)
 
 
