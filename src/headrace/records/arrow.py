@@ -1,6 +1,6 @@
 """Conversion between record batches and Arrow record batches, without a Python object per record.
 
-Apart from the rest of the package, so that who needs no Arrow does not pay for importing pyarrow.
+A separate module, so that users without Arrow do not import pyarrow.
 """
 
 from collections.abc import Iterable
@@ -199,7 +199,7 @@ def _timestamps_ms(column: pa.Array, default: int) -> pa.Array:
     elif pa.types.is_integer(kind):
         column = column.cast(pa.int64())
     else:
-        raise TypeError(f"column 'timestamp' holds {kind}; expected a timestamp or milliseconds as an integer")
+        raise TypeError(f"column 'timestamp' has type {kind}; expected a timestamp or milliseconds as an integer")
     return column.fill_null(default) if column.null_count else column
 
 
@@ -211,7 +211,7 @@ def _binary_source(column: pa.Array, name: str) -> tuple[Any, Any, Any, int] | N
         try:
             column = column.cast(pa.binary())
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise TypeError(f"column {name!r} holds {kind}; expected binary or string") from None
+            raise TypeError(f"column {name!r} has type {kind}; expected binary or string") from None
     validity, offsets, data = column.buffers()
     return validity if column.null_count else None, offsets, data, column.offset
 
@@ -222,7 +222,7 @@ def _headers_source(column: pa.Array) -> tuple[Any, Any, int, Any, Any] | None:
         return None
     is_structs = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
     if not is_structs or sorted(field.name for field in kind.value_type) != ["key", "value"]:
-        raise TypeError(f"column 'headers' holds {kind}; expected a list of structs of 'key' and 'value'")
+        raise TypeError(f"column 'headers' has type {kind}; expected a list of structs of 'key' and 'value'")
     structs = column.values
     names, values = structs.field("key"), structs.field("value")
     if names.null_count or structs.null_count:

@@ -277,8 +277,8 @@ class CleaningJob:
         # The scan may not see the markers of transactions that ended before the dirty range.
         tracker = TransactionTracker([entry for entry in self.aborted if entry.last_offset >= self.first_dirty_offset])
         reached = self.first_dirty_offset
-        for source, behind in zip(dirty, [*dirty[1:], None], strict=True):
-            source_end = behind.base_offset if behind is not None else self.end_offset
+        for source, following in zip(dirty, [*dirty[1:], None], strict=True):
+            source_end = following.base_offset if following is not None else self.end_offset
             if source_end <= self.first_dirty_offset:
                 continue
             for batch in self._batches(source, throttle):
@@ -308,8 +308,8 @@ class CleaningJob:
         """Groups adjacent segments that fit into one by size, index entries and offsets."""
         groups: list[list[SourceSegment]] = []
         cleanable = [source for source in self.sources if source.base_offset < end_offset]
-        for source, behind in zip(cleanable, [*cleanable[1:], None], strict=True):
-            last_offset = behind.base_offset - 1 if behind is not None else self.end_offset
+        for source, following in zip(cleanable, [*cleanable[1:], None], strict=True):
+            last_offset = following.base_offset - 1 if following is not None else self.end_offset
             if groups and self._fits(groups[-1], source, last_offset):
                 groups[-1].append(source)
             else:

@@ -243,8 +243,8 @@ class _Loader:
         for segment in self.segments:
             for _, header in segment.headers():
                 if header.last_offset >= self.log_start_offset:
-                    begins = max(header.base_offset, self.log_start_offset)
-                    return header.leader_epoch < 0 or self.epochs.epoch_for_offset(begins) is not None
+                    first_offset = max(header.base_offset, self.log_start_offset)
+                    return header.leader_epoch < 0 or self.epochs.epoch_for_offset(first_offset) is not None
         return True
 
     def _assign_epoch(self, batch: RecordBatch) -> None:

@@ -247,8 +247,8 @@ class ProducerStateManager:
         """Replaces the state with the entries of a snapshot, or with nothing."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self.end_offset = end_offset
-        begun = ((e.transaction_first_offset, e.producer_id) for e in self.entries.values())
-        self._open = dict(sorted((first, producer) for first, producer in begun if first is not None))
+        open_transactions = ((e.transaction_first_offset, e.producer_id) for e in self.entries.values())
+        self._open = dict(sorted((first, producer) for first, producer in open_transactions if first is not None))
         self._unreplicated = {}
 
     def last_batches(self) -> dict[int, "LastBatch"]:

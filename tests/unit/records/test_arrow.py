@@ -183,7 +183,7 @@ def test_types_of_keys_and_values(kind: pa.DataType) -> None:
 def test_rejects_types_other_than_bytes(kind: pa.DataType) -> None:
     for name in ("key", "value"):
         table = pa.table({"value": VALUES, name: pa.nulls(3, kind)})
-        with pytest.raises(TypeError, match=rf"^column '{name}' holds {kind}".replace("[", r"\[").replace("<", ".")):
+        with pytest.raises(TypeError, match=rf"^column '{name}' has type {kind}".replace("[", r"\[").replace("<", ".")):
             encode_arrow(table)
 
 
@@ -223,8 +223,8 @@ def test_units_of_a_timestamp_column(column: pa.Array, expected: list[int]) -> N
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        (pa.array([0.5]), TypeError, "column 'timestamp' holds double; expected a timestamp or milliseconds"),
-        (pa.array(["1970-01-01"]), TypeError, "column 'timestamp' holds string"),
+        (pa.array([0.5]), TypeError, "column 'timestamp' has type double; expected a timestamp or milliseconds"),
+        (pa.array(["1970-01-01"]), TypeError, "column 'timestamp' has type string"),
         (
             pa.array([-2], pa.int64()),
             ValueError,
@@ -287,7 +287,7 @@ def test_rejects_invalid_default_timestamp() -> None:
 )
 def test_rejects_headers_of_wrong_type(column: pa.Array) -> None:
     with pytest.raises(
-        TypeError, match=r"^column 'headers' holds .*; expected a list of structs of 'key' and 'value'$"
+        TypeError, match=r"^column 'headers' has type .*; expected a list of structs of 'key' and 'value'$"
     ):
         encode_arrow(pa.table({"value": VALUES, "headers": column}))
 
