@@ -1,6 +1,6 @@
-# Each target makes what it needs: a virtual environment in .venv, with the pinned versions of constraints.txt and the
-# compiled kernel. Another interpreter (PYTHON=python3.12) has an environment of its own beside it, .venv-3.12.
-# What the compatibility tests fetch (Apache Kafka's jars) goes to ~/.cache/headrace, or HEADRACE_CACHE.
+# Each target first creates what it needs: a virtual environment in .venv with the versions pinned in constraints.txt,
+# and the compiled modules. Another interpreter (PYTHON=python3.12) gets its own environment, .venv-3.12.
+# Downloads of the compatibility tests (Apache Kafka's jars) go to ~/.cache/headrace, or HEADRACE_CACHE.
 
 PYTHON ?= python3
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -23,7 +23,7 @@ help:  ## show this list
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "==> making a virtual environment in $(VENV)"
+	@echo "==> creating a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt setup.py
@@ -35,33 +35,33 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt setup.py
 
 $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	@if [ -n "$$(find $(KERNEL) -newer $@ 2>&1)" ]; then \
-	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
+	  echo "==> building the compiled modules"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
-build: $(VENV)/.built  ## the virtual environment and the compiled modules, for PYTHON=python3
+build: $(VENV)/.built  ## create the virtual environment and build the compiled modules: PYTHON=python3
 
 EVENTS ?= 100000
 MASTER ?= local[*]
 HOST ?= 127.0.0.1
-run: $(VENV)/.built  ## a shop's events through two pipelines on Spark, audited: EVENTS=100000 MASTER=local[*] HOST=127.0.0.1
+run: $(VENV)/.built  ## demo: a shop's events through two Spark pipelines, with an audit: EVENTS=100000 MASTER=local[*] HOST=127.0.0.1
 	@java_home=$$(sh tools/ensure_java) && JAVA_HOME=$$java_home $(BIN)/python examples/shop_demo.py \
 	  --events $(EVENTS) --master '$(MASTER)' --host $(HOST) --chart build/traffic.html
 
-tour: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
+tour: $(VENV)/.built  ## demo: other projects' clients on a broker that is killed twice; checks that no record is lost
 	@$(BIN)/python examples/broker_tour.py
 
-# Tests wait more than they compute, so there are more workers than cores. WORKERS=0 runs all in one process.
+# Tests wait more than they compute, so there are more workers than cores. WORKERS=0 runs everything in one process.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr $(CORES) '*' 2)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --max-worker-restart=0 --durations=25 --durations-min=1
 
-test: $(VENV)/.built  ## unit, property, integration and compatibility tests: WORKERS=4
+test: $(VENV)/.built  ## run all tests: unit, property, integration and compatibility: WORKERS=4
 	@$(PYTEST)
 
-quick: $(VENV)/.built  ## unit and property tests, in under two minutes: PYTHON=python3.12
+quick: $(VENV)/.built  ## run unit and property tests, in under two minutes: PYTHON=python3.12
 	@$(PYTEST) tests/unit tests/property
 
-check: $(VENV)/.built  ## format, lint, types, import rules, layout of the tests
+check: $(VENV)/.built  ## check formatting, lint, types, import rules and the layout of the tests
 	@echo "==> ruff"
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
 	@echo "==> mypy"
@@ -71,10 +71,10 @@ check: $(VENV)/.built  ## format, lint, types, import rules, layout of the tests
 	@echo "==> tests/unit mirrors src"
 	@$(BIN)/python tools/check_test_layout.py
 
-bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/results
+bench: $(VENV)/.built  ## run the benchmarks against peers; results go to bench/results
 	@$(BIN)/python -m bench
 
-soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model tests (hours)
+soak: $(VENV)/.built  ## run the long versions of the crash, power-loss and model tests (hours)
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
 	  HEADRACE_CODEC_EXAMPLES=300 HEADRACE_HOSTILE_ROUNDS=500 HEADRACE_HOSTILE_SEED=0 \
 	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_BROKER_KILL_ROUNDS=200 HEADRACE_TRANSACTION_ROUNDS=200 \
@@ -82,7 +82,7 @@ soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model te
 	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
 	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
 
-docs: $(VENV)/.built  ## make the generated reference pages again
+docs: $(VENV)/.built  ## regenerate the reference pages
 	@$(BIN)/python tools/generate_client_config.py
 	@$(BIN)/python docs/generate.py
 
@@ -99,7 +99,7 @@ dist: $(VENV)/.built  ## build sdist and wheel, and check them in an empty envir
 	@$(BIN)/python -m build --no-isolation --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@$(BIN)/python tools/check_dist.py dist
 
-clean:  ## remove everything that was made
+clean:  ## delete everything that other targets created
 	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
 	find src -name "*.so" -delete
 	find src -name "*.pyx" | sed 's/pyx$$/c/' | xargs rm -f

@@ -1,6 +1,6 @@
-"""Builds the compiled modules (record kernel, codec, the clients' hot paths); the rest is in pyproject.toml.
+"""Builds the compiled modules (record kernel, codec, the clients' hot paths). pyproject.toml contains everything else.
 
-HEADRACE_CFLAGS adds compiler and linker flags, which is how the tests build them under AddressSanitizer.
+HEADRACE_CFLAGS adds compiler and linker flags. The tests use it to build with AddressSanitizer.
 """
 
 import os

@@ -17,23 +17,29 @@ ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "sp
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Headrace beside its peers.")
-    parser.add_argument("which", nargs="*", choices=[*ALL, []], help="what to measure (default: all)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Compare the performance of Headrace with its peers."
+    )
+    parser.add_argument("which", nargs="*", choices=[*ALL, []], help="benchmarks to run (default: all)")
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
+        help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
         f" spark: {spark.ROUNDS})",
     )
-    parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
+    parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="shorter runs; results are not written",
+        help="shorter runs; does not write results",
     )
-    parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
     parser.add_argument(
-        "--only", default="", help="broker, clients, spark: only cases whose name has this text; not written"
+        "--self-check", action="store_true", help="broker: compare Apache Kafka with itself; does not write results"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        help="broker, clients, spark: run only cases whose name contains this text; does not write results",
     )
     arguments = parser.parse_args()
     which = arguments.which or ALL
@@ -86,7 +92,7 @@ def run_broker(arguments: argparse.Namespace, directory: Path) -> None:
             only=arguments.only,
         )
     except KafkaUnavailable as reason:
-        print(f"broker: not measured, as Apache Kafka is not to be had: {reason}", file=sys.stderr)
+        print(f"broker: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
         return
     if arguments.quick or arguments.self_check or arguments.only:
         print("\n".join(notes), file=sys.stderr)
@@ -98,7 +104,7 @@ def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
     try:
         measurements, notes = groups.run(directory, arguments.rounds or broker.ROUNDS, quick=arguments.quick)
     except KafkaUnavailable as reason:
-        print(f"groups: not measured, as Apache Kafka is not to be had: {reason}", file=sys.stderr)
+        print(f"groups: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
         return
     if arguments.quick:
         print("\n".join(map(describe, measurements)), file=sys.stderr)
@@ -119,7 +125,9 @@ def run_spark(arguments: argparse.Namespace, directory: Path) -> None:
     try:
         measurements, notes = spark.run(directory, rounds, quick=arguments.quick, only=arguments.only)
     except KafkaUnavailable as reason:
-        print(f"spark: not measured, as Java or Spark's Kafka connector is not to be had: {reason}", file=sys.stderr)
+        print(
+            f"spark: not measured, because Java or Spark's Kafka connector is not available: {reason}", file=sys.stderr
+        )
         return
     if not arguments.quick and not arguments.only:
         write_results("spark", measurements, notes)
@@ -129,7 +137,7 @@ def run_pipeline(arguments: argparse.Namespace, directory: Path) -> None:
     try:
         measurements, notes = pipeline.run(directory, quick=arguments.quick)
     except KafkaUnavailable as reason:
-        print(f"pipeline: not measured, as Java is not to be had: {reason}", file=sys.stderr)
+        print(f"pipeline: not measured, because Java is not available: {reason}", file=sys.stderr)
         return
     if not arguments.quick:
         write_results("pipeline", measurements, notes)

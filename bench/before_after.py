@@ -2,8 +2,8 @@
 
 Each round runs the same benchmarks in both checkouts, one after the other, and the order alternates. Every benchmark
 also measures a peer that is the same in both checkouts, so the noise of the machine is divided out: the change of a
-case is Headrace's value over the peer's after, divided by Headrace's value over the peer's before. The table has the
-median over the rounds and the range. Both checkouts need a virtual environment in `.venv` (`make check` creates it).
+case is its ratio (Headrace's value over the peer's) after, divided by its ratio before. The table shows the median over
+the rounds and the range. Both checkouts need a virtual environment in `.venv` (`make check` creates it).
 """
 
 import argparse
@@ -21,9 +21,9 @@ _LINE = re.compile(
     r".*target (?P<goal>[≤≥])"
 )
 _NOISE = 0.1
-"""A change below this share is within the noise of one machine."""
+"""Changes smaller than this fraction count as noise."""
 _ROUNDS = {"records": 7, "protocol": 7, "log": 5}
-"""Rounds within one run of a benchmark; the others are long, so one is enough."""
+"""Rounds within one run of a benchmark. The other benchmarks are long and run one round."""
 
 
 def measure(checkout: Path, which: list[str]) -> dict[str, tuple[float, bool]]:
@@ -53,8 +53,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.before_after", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("before", type=Path, help="the checkout to compare with")
-    parser.add_argument("which", nargs="+", help="benchmarks, as for python -m bench")
+    parser.add_argument("before", type=Path, help="checkout to compare with")
+    parser.add_argument("which", nargs="+", help="benchmarks to run, as for python -m bench")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     before, after = arguments.before.resolve(), Path(__file__).parents[1]
@@ -71,10 +71,10 @@ def main() -> None:
     lines = [
         "# before and after",
         "",
-        f"{arguments.rounds} rounds of {', '.join(arguments.which)} in two checkouts, in alternating order. Above 1: "
-        "better than before. The machine's noise is divided out with a peer that both measure.",
+        f"{arguments.rounds} rounds of {', '.join(arguments.which)} in two checkouts, in alternating order. Above 1 "
+        "is better than before. Both checkouts also measure the same peer, which divides out the machine's noise.",
         "",
-        "| what | change | range | |",
+        "| case | change | range | |",
         "|---|---:|---|---|",
     ]
     for name, values in changes.items():

@@ -1,12 +1,14 @@
-"""Headrace's broker beside Apache Kafka's, on the same machine, disk and load generators.
+"""Compares Headrace's broker with Apache Kafka's, on the same machine and disk, with the same load generators.
 
-Two parts. *Fresh* brokers: in every round each side starts on an empty directory (Apache Kafka's is formatted before),
-alone on the machine; measured are the time to the first acknowledged record and the memory, idle and after some
-gigabytes. *Warm* brokers: both stay up, and each case is measured on one and then at once on the other, which idles
-meanwhile; so a pair meets the same noise, and the JVM keeps what it compiled. What an idle broker costs is noted.
+Fresh brokers: in every round each broker starts on an empty directory (formatted beforehand for Apache Kafka), alone on
+the machine. Measured are the time to the first acknowledged record, and the memory when idle and after some gigabytes.
 
-Topics have six partitions and one replica, and nobody syncs to disk (the default of both). A topic's files are deleted
-after each case and dirty pages are written back before the next, so that the disk takes no part.
+Warm brokers: both stay up. Each case runs on one broker and immediately afterwards on the other, while the first one
+idles. Both values of a pair meet the same noise, and the JVM keeps its compiled code. The notes include the CPU usage
+of the idle brokers.
+
+Topics have six partitions and one replica. Neither broker syncs to disk (the default of both). After each case the
+topic's files are deleted, and dirty pages are written back before the next one, so the disk has no influence.
 """
 
 import os
@@ -33,7 +35,7 @@ Generator = Librdkafka | Java
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much each case moves, in megabytes, and how long it sends at a fixed pace."""
+    """The megabytes that each case sends or reads, and the duration of the case with a fixed rate."""
 
     small_batches: int = 500
     large_batches: int = 1500
@@ -61,7 +63,7 @@ MEMORY = Goal("MB", 0.2)
 
 @dataclass
 class Results:
-    """Pairs of Headrace's and the peer's value for each thing measured, in the order of the first round."""
+    """Pairs of Headrace's and the peer's value by case name, in the order of the first round."""
 
     goals: dict[str, Goal] = field(default_factory=dict)
     pairs: dict[str, list[Pair]] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class Results:
 
 
 class Bench:
-    """Two kinds of broker, the generators, and what was found."""
+    """The two brokers, the load generators, and the results."""
 
     def __init__(self, directory: Path, kinds: tuple[type[Side], type[Side]], sizes: Sizes, only: str):
         self.results = Results()
@@ -100,10 +102,10 @@ class Bench:
         self._count += 1
         return self._kinds[place](self._directory / f"broker-{self._count}")
 
-    # ---- fresh brokers ----
+    # ---- fresh brokers
 
     def fresh_round(self, number: int) -> None:
-        """Start and memory; each side alone."""
+        """Measures start time and memory, with one broker running at a time."""
         gigabytes = f"after {self._sizes.memory / 1000:g} GB"
         names = ["start to first acknowledged record"]
         names += [f"memory {when}, {kind}" for when in ("idle", gigabytes) for kind in ("RSS", "PSS")]
@@ -130,14 +132,14 @@ class Bench:
         shutil.rmtree(side.data_dir)
         return [seconds, *idle, *used]
 
-    # ---- warm brokers ----
+    # ---- warm brokers
 
     def warm_rounds(self, rounds: int) -> None:
         sides = [self.make_side(0), self.make_side(1)]
         try:
             for side in sides:
                 side.start()
-                # Read by all rounds; its writing is a part of the warm-up.
+                # All rounds read this topic; writing it is part of the warm-up.
                 make_topic(side.port, "consumed", PARTITIONS)
                 self._librdkafka.produce(side.bootstrap, "consumed", self._sizes.consumed, BATCHES["16 KB"], "1")
             print("warm-up, not counted", file=sys.stderr, flush=True)
@@ -184,7 +186,7 @@ class Bench:
     def _throughput(
         self, sides: list[Side], number: int, name: str, load: Callable[[Side], Load], topic: str | None = None
     ) -> None:
-        """Speed, and processor time of the broker meanwhile. The topic, if given, is only for this."""
+        """Measures throughput and broker CPU time. `topic`, if given, is created for this case and then deleted."""
         if not self.wants(name):
             return
         speed, cpu = [0.0, 0.0], [0.0, 0.0]
@@ -226,22 +228,22 @@ class Bench:
             f"{side.name} {100 * (side.cpu_seconds() - start) / IDLE_SECONDS:.1f}%"
             for side, start in zip(sides, before, strict=True)
         ]
-        self.notes.append(f"Idle after the warm-up, of one core: {', '.join(shares)}.")
+        self.notes.append(f"CPU usage when idle after the warm-up, in percent of one core: {', '.join(shares)}.")
 
 
 def in_turn(number: int) -> tuple[int, int]:
-    """Who goes first changes from round to round, in case that matters."""
+    """Returns the order of the brokers in a round. The first one alternates, in case the order matters."""
     return (1, 0) if number % 2 else (0, 1)
 
 
 def run(
     directory: Path, rounds: int, *, quick: bool = False, self_check: bool = False, only: str = ""
 ) -> tuple[list[Measurement], list[str]]:
-    """With `self_check` Apache Kafka is compared with itself: all ratios should be near 1."""
+    """Runs the benchmark. With `self_check`, compares Apache Kafka with itself: all ratios should be near 1."""
     sizes = QUICK if quick else Sizes()
     kinds: tuple[type[Side], type[Side]] = (Kafka if self_check else Headrace, Kafka)
     bench = Bench(directory, kinds, sizes, only)
-    bench.notes.append(f"Load average of the machine before: {os.getloadavg()[0]:.1f} (quiet is near 0).")
+    bench.notes.append(f"Load average before the run: {os.getloadavg()[0]:.1f} (a quiet machine is near 0).")
     for number in range(rounds):
         print(f"fresh brokers, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         bench.fresh_round(number)
@@ -254,16 +256,16 @@ def run(
 
 def _explain(sizes: Sizes) -> list[str]:
     return [
-        "Ratios are Headrace to Kafka: speed should be high; CPU, latency, start and memory low.",
-        f"Records of {RECORD_BYTES} bytes, topics of {PARTITIONS} partitions and one replica, one producer or consumer "
+        "Ratios are Headrace to Kafka: high is good for speed; low is good for CPU, latency, start and memory.",
+        f"Records of {RECORD_BYTES} bytes, topics with {PARTITIONS} partitions and 1 replica, one producer or consumer "
         f"at a time; {sizes.small_batches} MB with 16 KB batches, {sizes.large_batches} MB with 1 MB batches, "
         f"{sizes.consumed} MB consumed (written in 16 KB batches, from the page cache).",
-        "Generators: librdkafka (a C program on the library of confluent-kafka) and Java (Kafka's ProducerPerformance; "
+        "Generators: librdkafka (a C program with confluent-kafka's library) and Java (Kafka's ProducerPerformance; "
         "a consumer with ConsumerPerformance's settings and assigned partitions). Their start and warm-up are not "
         "timed. Idempotence is off.",
-        "Broker CPU is user and system time of all threads of the broker, from /proc, warm-up included.",
-        "Round trip: one producer on a plain socket that sends on schedule, whether or not replies came.",
-        "Apache Kafka in KRaft mode, one node for both roles, with its shipped settings and JVM options (1 GB heap); "
-        "it is warmed up by a whole round. Both brokers stay up and take turns, but for start and memory.",
-        "Neither syncs to disk; files are deleted after each case and dirty pages written back before the next.",
+        "Broker CPU is the user and system time of all broker threads, from /proc, including the warm-up.",
+        "Round trip: one producer on a plain socket, which sends on schedule without waiting for responses.",
+        "Apache Kafka in KRaft mode, one node with both roles, with its shipped config and JVM options (1 GB heap); "
+        "one whole round warms it up. Both brokers stay up and take turns, except for start and memory.",
+        "Neither broker syncs to disk. After each case, files are deleted and dirty pages are written back.",
     ]

@@ -1,13 +1,13 @@
-/* The load generator of bench/broker.py, in C so that it is not the bottleneck. Three modes, each prints one JSON line:
+/* The load generator of bench/broker.py, in C so that it is not the bottleneck. Each of the three modes prints one JSON line:
 
      produce BROKERS TOPIC PARTITIONS RECORDS RECORD_BYTES WARMUP [property=value ...]
      consume BROKERS TOPIC PARTITIONS RECORDS [property=value ...]
      pace    HOST PORT FRAME_FILE ERROR_AT RATE RECORDS WARMUP
 
-   The first two drive librdkafka, the one that confluent-kafka's wheel brings; its wheel has no header, so the few
-   functions used are declared here, as its documentation gives them. `pace` uses a plain socket: it sends the request
-   of FRAME_FILE at a fixed rate, whether or not replies came, and times each reply. ERROR_AT is where the reply (with
-   its size) has the 16 bits of the error code. */
+   The first two use the librdkafka of confluent-kafka's wheel. The wheel contains no header, so the few functions that
+   are used are declared here, as documented. `pace` uses a plain socket: it sends the request in FRAME_FILE at a fixed
+   rate, without waiting for responses, and measures the latency of each response. ERROR_AT is the position of the error
+   code (16 bits) in the response, counted from its size field. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -63,8 +63,8 @@ ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int timeout_ms, rd_kafk
 void rd_kafka_message_destroy(rd_kafka_message_t *);
 const char *rd_kafka_version_str(void);
 
-#define CHUNK 500                 /* records handed over at once */
-#define WINDOW_BYTES (64 << 20)   /* sent and not yet acknowledged, at most */
+#define CHUNK 500                 /* records per call of the library */
+#define WINDOW_BYTES (64 << 20)   /* limit of unacknowledged bytes */
 #define STALL_SECONDS 60
 
 static _Noreturn void fail(const char *what, const char *why) {
@@ -135,7 +135,7 @@ static void await_acknowledged(rd_kafka_t *rk, int64_t wanted) {
         if (acknowledged != last)
             last = acknowledged, moved = now_ns();
         else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
-            fail("produce", "no acknowledgement in a minute");
+            fail("produce", "no acknowledgement for a minute");
     }
 }
 
@@ -148,7 +148,7 @@ static void send_records(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions
         int count = records - sent < CHUNK ? (int)(records - sent) : CHUNK;
         memset(messages, 0, sizeof messages);
         for (int i = 0; i < count; i++) {
-            messages[i].payload = payload;  /* the same bytes for all, neither copied nor freed */
+            messages[i].payload = payload;  /* shared by all messages, neither copied nor freed */
             messages[i].len = record_bytes;
         }
         if (rd_kafka_produce_batch(topic, partition, 0, messages, count) != count)
@@ -179,7 +179,7 @@ static int produce(int argc, char **argv) {
     int64_t started = now_ns();
     send_records(rk, topic, partitions, records, record_bytes, payload);
     print_result(records, records * record_bytes, now_ns() - started);
-    return 0;  /* all is acknowledged: nothing is left to flush */
+    return 0;  /* everything is acknowledged: nothing to flush */
 }
 
 static int consume(int argc, char **argv) {
@@ -194,24 +194,24 @@ static int consume(int argc, char **argv) {
     int64_t started = now_ns(), moved = started;
     for (int32_t partition = 0; partition < partitions; partition++)
         if (rd_kafka_consume_start_queue(topic, partition, 0, queue))
-            fail("consume", "cannot start");
+            fail("consume", "cannot start consuming");
     while (records < wanted) {
         ssize_t count = rd_kafka_consume_batch_queue(queue, 100, messages, 1000);
         for (ssize_t i = 0; i < count; i++) {
             if (!messages[i]->err)
                 records++, bytes += messages[i]->len;
-            else if (messages[i]->err != -191)  /* the end of a partition is no error */
+            else if (messages[i]->err != -191)  /* the end of a partition is not an error */
                 fail("consume", rd_kafka_err2str(messages[i]->err));
             rd_kafka_message_destroy(messages[i]);
         }
         if (count > 0)
             moved = now_ns();
         else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
-            fail("consume", "no record in a minute");
+            fail("consume", "no record for a minute");
     }
     print_result(records, bytes, now_ns() - started);
     fflush(stdout);
-    _exit(0);  /* leaving in order would wait for fetches that are under way */
+    _exit(0);  /* a graceful exit would wait for fetches in flight */
 }
 
 /* ---- a plain socket ---- */
@@ -231,7 +231,7 @@ static int pace(int argc, char **argv) {
     FILE *file = fopen(argv[2], "rb");
     size_t frame_bytes = file ? fread(frame, 1, sizeof frame, file) : 0, have = 0;
     if (!frame_bytes)
-        fail(argv[2], "cannot be read");
+        fail(argv[2], "cannot read the file");
     int64_t *sent_at = calloc(total, sizeof *sent_at), *took = calloc(total, sizeof *took);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
     inet_pton(AF_INET, argv[0], &address.sin_addr);
@@ -239,7 +239,7 @@ static int pace(int argc, char **argv) {
     if (connect(fd, (struct sockaddr *)&address, sizeof address))
         fail("connect", strerror(errno));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    prctl(PR_SET_TIMERSLACK, 1);  /* wake when asked to, not up to 50 us later */
+    prctl(PR_SET_TIMERSLACK, 1);  /* wake on time, not up to 50 us late */
 
     int64_t started = now_ns();
     while (received < total) {
@@ -255,7 +255,7 @@ static int pace(int argc, char **argv) {
         struct pollfd readable = {.fd = fd, .events = POLLIN};
         if (ppoll(&readable, 1, &timeout, NULL) <= 0) {
             if (sent == total)
-                fail("pace", "no reply in a minute");
+                fail("pace", "no response for a minute");
             continue;
         }
         ssize_t got = recv(fd, reply + have, sizeof reply - have, 0);
@@ -268,11 +268,11 @@ static int pace(int argc, char **argv) {
             unsigned char *start = reply + position;
             size_t size = 4 + (((size_t)start[0] << 24) | (start[1] << 16) | (start[2] << 8) | start[3]);
             if (size > sizeof reply || size < error_at + 2)
-                fail("pace", "a reply of an unexpected size");
+                fail("pace", "a response has an unexpected size");
             if (have - position < size)
                 break;
             if (start[error_at] || start[error_at + 1])
-                fail("pace", "the broker answered with an error");
+                fail("pace", "the response has an error code");
             took[received] = arrived - sent_at[received];
             received++;
             position += size;

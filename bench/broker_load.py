@@ -1,7 +1,7 @@
 """Builds and runs the load generators of the broker benchmark: Kafka's own tools, and a C program on librdkafka.
 
-They know nothing of the broker but its address. Each returns what it measured itself, which leaves out its start and
-its warm-up; all the records it sent or read, warm-up included, count for the processor time of the broker.
+They know only the broker's address. Each returns its own measurement, which excludes its start and its warm-up. All
+records that it sent or read, including the warm-up, count for the broker's CPU time.
 """
 
 import importlib.util
@@ -28,16 +28,16 @@ _SUMMARY = re.compile(r"^(\d+)(?: steady state)? records sent, ([\d.]+) records/
 
 
 class LoadFailed(Exception):
-    """A generator ended badly; the text ends with what it said."""
+    """A load generator failed. The message ends with its output."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator reached, and how much it moved in all."""
+    """A generator's throughput, and the total bytes that it sent or read."""
 
     mb_per_second: float
     total_bytes: int
-    generator_cpu: float = 0.0  # CPU-seconds of the generator, if it says so
+    generator_cpu: float = 0.0  # CPU seconds of the generator, if it reports them
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Pace:
 
 
 def build(directory: Path) -> Path:
-    """Compiles the C generator against the librdkafka that confluent-kafka brings."""
+    """Compiles the C generator against confluent-kafka's bundled librdkafka."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise LoadFailed("the load generator needs a C compiler")
+        raise LoadFailed("the load generator needs a C compiler (cc or gcc), and none is on the PATH")
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         raise LoadFailed("confluent-kafka is not installed")
@@ -72,7 +72,7 @@ def _run(command: list[str]) -> str:
 
 
 class Librdkafka:
-    """librdkafka: one producer or consumer, all partitions."""
+    """librdkafka: one producer or consumer for all partitions."""
 
     name = "librdkafka"
 
@@ -85,7 +85,7 @@ class Librdkafka:
             "acks": acks,
             "batch.size": batch_bytes,
             "batch.num.messages": 100_000,
-            "message.max.bytes": 1_048_588,  # the broker's limit; below it a batch of 1 MB would not fit
+            "message.max.bytes": 1_048_588,  # the broker's limit; with a lower one, batches of 1 MB would not fit
             "queue.buffering.max.messages": 1_000_000,
             "linger.ms": 10,
             "enable.idempotence": "false",
@@ -95,15 +95,15 @@ class Librdkafka:
         return Load(found["bytes"] / found["seconds"] / 1e6, (records + warmup) * RECORD_BYTES, found["generator_cpu"])
 
     def consume(self, bootstrap: str, topic: str, megabytes: int) -> Load:
-        """Reads all that `produce` wrote, with its warm-up."""
+        """Reads everything that `produce` wrote, including its warm-up."""
         total = sum(_records(megabytes))
-        # After it has read ahead enough, librdkafka would pause for a second otherwise.
+        # Otherwise librdkafka pauses for a second whenever its queue is full.
         properties = {"fetch.queue.backoff.ms": 10}
         found = self._json("consume", bootstrap, topic, PARTITIONS, total, *_pairs(properties))
         return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]), found["generator_cpu"])
 
     def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path) -> Pace:
-        """One-record produces at a fixed rate on a plain socket."""
+        """Sends produce requests of one record at a fixed rate on a plain socket."""
         frame = directory / "produce-frame"
         frame.write_bytes(produce_frame(topic, RECORD_BYTES))
         found = self._json("pace", HOST, port, frame, produce_error_at(topic), rate, rate * seconds, rate)
@@ -145,9 +145,9 @@ class Java:
             timeout=TIMEOUT_SECONDS,
             log_level="ERROR",
         ).stdout
-        found = _SUMMARY.findall(output)  # of all records, then of those after the warm-up
+        found = _SUMMARY.findall(output)  # for all records, then for those after the warm-up
         if len(found) != 2 or int(found[0][0]) != records + warmup:
-            raise LoadFailed(f"ProducerPerformance said:\n{output}")
+            raise LoadFailed(f"unexpected output of ProducerPerformance:\n{output}")
         return Load(float(found[1][1]) * RECORD_BYTES / 1e6, (records + warmup) * RECORD_BYTES)
 
     def consume(self, bootstrap: str, topic: str, megabytes: int) -> Load:
@@ -159,7 +159,7 @@ class Java:
 
 
 def _records(megabytes: int) -> tuple[int, int]:
-    """How many records to measure, and how many to send before."""
+    """Returns the number of measured records, and the number of warm-up records."""
     records = megabytes * 1_000_000 // RECORD_BYTES
     return records, records // 10
 

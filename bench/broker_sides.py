@@ -1,7 +1,7 @@
 """The two brokers of the benchmark as processes: started the same way, and measured from outside, through /proc.
 
-Apache Kafka runs with the settings of the `server.properties` and the JVM options that it is shipped with (a heap of
-1 GB from the start, G1), Headrace with its defaults. What both are told beyond that is in `COMMON`.
+Apache Kafka runs with its shipped `server.properties` and JVM options (a heap of 1 GB from the start, G1), Headrace
+with its defaults. `COMMON` contains the additional configuration of both.
 """
 
 import atexit
@@ -21,10 +21,10 @@ STOP_SECONDS = 60.0
 START_SECONDS = 60.0
 COMMON = {
     "auto.create.topics.enable": "false",
-    # Files of a deleted topic go at once and not after a minute, so that they are not written back to disk meanwhile.
+    # Delete a topic's files after a second instead of a minute, before they are written back to disk.
     "log.segment.delete.delay.ms": 1000,
 }
-# As in the distribution's config/server.properties, or Kafka's default where the tests' harness has another.
+# From the distribution's config/server.properties, or Kafka's defaults where the test harness overrides them.
 KAFKA_PROPERTIES = {
     "num.network.threads": 3,
     "num.io.threads": 8,
@@ -36,7 +36,7 @@ KAFKA_PROPERTIES = {
     "broker.heartbeat.interval.ms": 2000,
     **COMMON,
 }
-# As in the distribution's kafka-server-start.sh and kafka-run-class.sh.
+# From the distribution's kafka-server-start.sh and kafka-run-class.sh.
 KAFKA_JVM_ARGS = (
     "-Xmx1G",
     "-Xms1G",
@@ -50,12 +50,12 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Side:
-    """A broker that can be started and stopped once, with its data below the directory given."""
+    """A broker that can be started and stopped once, with its data below `directory`."""
 
     name: str
     data_dir: Path
     port: int
-    started_at: float  # when the process began, by time.perf_counter
+    started_at: float  # time.perf_counter at the start of the process
 
     def __init__(self, directory: Path):
         raise NotImplementedError
@@ -65,7 +65,7 @@ class Side:
         return f"{HOST}:{self.port}"
 
     def spawn(self) -> None:
-        """Starts the process and returns at once."""
+        """Starts the process and returns immediately."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -75,22 +75,22 @@ class Side:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Returns when the broker answers a metadata request."""
+        """Starts the broker and waits until it answers a metadata request."""
         self.spawn()
 
         def answers() -> bool:
             if _stat_fields(self.process_id())[0] == "Z":
-                raise BrokerFailed(f"{self.name} ended while starting; see {self.data_dir.parent}")
+                raise BrokerFailed(f"{self.name} exited during startup; see {self.data_dir.parent}")
             return answers_metadata(self.port)
 
-        await_condition(f"an answer from {self.name}", answers, START_SECONDS)
+        await_condition(f"the start of {self.name}", answers, START_SECONDS)
 
     def cpu_seconds(self) -> float:
-        """Processor time of the broker until now: all threads, also those that ended, and processes it started."""
+        """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
         return sum(_cpu_ticks(pid) for pid in _family(self.process_id())) / TICKS_PER_SECOND
 
     def memory_mb(self) -> tuple[float, float]:
-        """Resident and proportional set size."""
+        """Returns the resident and the proportional set size."""
         rss = pss = 0
         for pid in _family(self.process_id()):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -133,9 +133,9 @@ class Headrace(Side):
         directory.mkdir(parents=True, exist_ok=True)
 
     def spawn(self) -> None:
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON}
+        config = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON}
         command = [str(Path(sys.executable).with_name("headrace")), "server"]
-        for key, value in settings.items():
+        for key, value in config.items():
             command += ["--override", f"{key}={value}"]
         with self._log_file.open("ab") as output:
             self.started_at = time.perf_counter()
@@ -163,7 +163,7 @@ class Headrace(Side):
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold spaces: field 0 here is the state, number 3."""
+    """Returns the fields of /proc/PID/stat after the name, which may contain spaces. Index 0 is the state (field 3)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -173,9 +173,9 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _family(pid: int) -> list[int]:
-    """The process and those it started, and so on."""
-    found = [pid]
-    for parent in found:
+    """Returns the process and all its descendants."""
+    pids = [pid]
+    for parent in pids:
         for task in Path(f"/proc/{parent}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
-    return found
+            pids += [int(child) for child in (task / "children").read_text().split()]
+    return pids

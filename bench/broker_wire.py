@@ -1,6 +1,8 @@
-"""The few requests that the broker benchmark sends by itself, packed by hand, so that both brokers are asked by the
-same light code: create a topic, delete it, see its leaders, produce one record. Old versions without tags, that Apache
-Kafka 4 still serves."""
+"""The requests that the broker benchmark sends itself: create a topic, delete it, find its leaders, produce a record.
+
+They are packed by hand, so that both brokers are measured with the same light code. The versions are old ones without
+tagged fields that Apache Kafka 4 still serves.
+"""
 
 import contextlib
 import socket
@@ -19,7 +21,7 @@ TOPIC_ALREADY_EXISTS = 36
 
 
 class Wire:
-    """One connection that asks and waits for the answer."""
+    """A connection that sends one request at a time and waits for the response."""
 
     def __init__(self, port: int, timeout: float = 30.0):
         self._socket = socket.create_connection((HOST, port), timeout=timeout)
@@ -32,18 +34,18 @@ class Wire:
         self._stream.close()
         self._socket.close()
 
-    def ask(self, frame: bytes) -> "Reply":
-        """Sends a whole request and returns the body of its answer."""
+    def send(self, frame: bytes) -> "Response":
+        """Sends an encoded request and returns the body of the response."""
         self._socket.sendall(frame)
         size = self._stream.read(4)
         if len(size) < 4:
             raise ConnectionError("the broker closed the connection")
         (length,) = struct.unpack(">i", size)
-        return Reply(self._stream.read(length)[4:])
+        return Response(self._stream.read(length)[4:])
 
 
-class Reply:
-    """Takes fields off the front of a reply."""
+class Response:
+    """Reads the fields of a response, from front to back."""
 
     def __init__(self, body: bytes):
         self._body = body
@@ -78,41 +80,41 @@ def _text(text: str) -> bytes:
 
 
 def create_topic(wire: Wire, topic: str, partitions: int) -> int:
-    """Returns the error code."""
+    """Creates a topic and returns the error code."""
     body = struct.pack(">i", 1) + _text(topic) + struct.pack(">ihiiib", partitions, 1, 0, 0, CREATE_TIMEOUT_MS, False)
-    reply = wire.ask(_request(CREATE_KEY, 2, body))
-    reply.number("i")  # throttled for
-    reply.number("i")
-    reply.text()
-    return reply.number("h")
+    response = wire.send(_request(CREATE_KEY, 2, body))
+    response.number("i")  # throttle time
+    response.number("i")
+    response.text()
+    return response.number("h")
 
 
 def delete_topic(wire: Wire, topic: str) -> int:
-    reply = wire.ask(_request(DELETE_KEY, 1, struct.pack(">i", 1) + _text(topic) + struct.pack(">i", 30_000)))
-    reply.number("i")
-    reply.number("i")
-    reply.text()
-    return reply.number("h")
+    response = wire.send(_request(DELETE_KEY, 1, struct.pack(">i", 1) + _text(topic) + struct.pack(">i", 30_000)))
+    response.number("i")
+    response.number("i")
+    response.text()
+    return response.number("h")
 
 
 def leaders(wire: Wire, topic: str) -> list[int]:
-    """The leaders of the topic's partitions; empty while it is not known."""
-    reply = wire.ask(_request(METADATA_KEY, 1, struct.pack(">i", 1) + _text(topic)))
-    for _ in reply.each():
-        reply.number("i"), reply.text(), reply.number("i"), reply.text()
-    reply.number("i")  # the controller
-    found: list[int] = []
-    for _ in reply.each():
-        reply.number("h"), reply.text(), reply.number("b")
-        for _ in reply.each():
-            error, _, leader = reply.number("h"), reply.number("i"), reply.number("i")
-            reply.numbers(), reply.numbers()
-            found.append(-1 if error else leader)
-    return found
+    """Returns the leaders of the topic's partitions, or an empty list while the broker does not know the topic."""
+    response = wire.send(_request(METADATA_KEY, 1, struct.pack(">i", 1) + _text(topic)))
+    for _ in response.each():
+        response.number("i"), response.text(), response.number("i"), response.text()
+    response.number("i")  # controller id
+    leader_ids: list[int] = []
+    for _ in response.each():
+        response.number("h"), response.text(), response.number("b")
+        for _ in response.each():
+            error, _, leader = response.number("h"), response.number("i"), response.number("i")
+            response.numbers(), response.numbers()
+            leader_ids.append(-1 if error else leader)
+    return leader_ids
 
 
 def produce_frame(topic: str, record_bytes: int, acks: int = 1) -> bytes:
-    """A request of one record for partition 0."""
+    """Returns an encoded produce request with one record for partition 0."""
     builder = BatchBuilder()
     builder.append(None, bytes(index % 251 for index in range(record_bytes)), time.time_ns() // 1_000_000)
     batch = bytes(builder.build())
@@ -121,21 +123,21 @@ def produce_frame(topic: str, record_bytes: int, acks: int = 1) -> bytes:
 
 
 def produce_error_at(topic: str) -> int:
-    """Where the reply to `produce_frame`, with its size, has the error code."""
+    """Returns the position of the error code in the response to `produce_frame`, counted from its size field."""
     return 4 + 4 + 4 + 2 + len(topic) + 4 + 4
 
 
 def _produce(wire: Wire, frame: bytes) -> int:
-    reply = wire.ask(frame)
-    reply.number("i"), reply.text(), reply.number("i"), reply.number("i")
-    return reply.number("h")
+    response = wire.send(frame)
+    response.number("i"), response.text(), response.number("i"), response.number("i")
+    return response.number("h")
 
 
 def await_condition(what: str, holds: Callable[[], bool], timeout: float, pause: float = 0.05) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not happen in {timeout:.0f} s")
+            raise TimeoutError(f"{what} took longer than {timeout:.0f} s")
         time.sleep(pause)
 
 
@@ -144,27 +146,27 @@ def make_topic(port: int, topic: str, partitions: int) -> None:
     with Wire(port) as wire:
         error = create_topic(wire, topic, partitions)
         if error:
-            raise RuntimeError(f"creating {topic} was answered with error {error}")
+            raise RuntimeError(f"creating topic {topic} failed with error {error}")
 
-        def led() -> bool:
-            found = leaders(wire, topic)
-            return len(found) == partitions and -1 not in found
+        def all_have_leaders() -> bool:
+            leader_ids = leaders(wire, topic)
+            return len(leader_ids) == partitions and -1 not in leader_ids
 
-        await_condition(f"a leader for every partition of {topic}", led, 30)
+        await_condition(f"electing leaders for {topic}", all_have_leaders, 30)
 
 
 def drop_topic(port: int, topic: str, data_dir: Path) -> None:
-    """Deletes the topic and waits until its files are gone, so that no writing back disturbs what comes next."""
+    """Deletes the topic and waits until its files are deleted, before they are written back during the next case."""
     with Wire(port) as wire:
         error = delete_topic(wire, topic)
         if error:
-            raise RuntimeError(f"deleting {topic} was answered with error {error}")
-    # Apache Kafka looks for what to delete for the first time half a minute after its start.
-    await_condition(f"the end of {topic}'s files", lambda: not any(data_dir.glob(f"{topic}-*")), 90)
+            raise RuntimeError(f"deleting topic {topic} failed with error {error}")
+    # Apache Kafka first checks for files to delete half a minute after its start.
+    await_condition(f"deleting the files of {topic}", lambda: not any(data_dir.glob(f"{topic}-*")), 90)
 
 
 def await_first_record(port: int, topic: str, record_bytes: int, timeout: float = 120.0) -> float:
-    """Tries to connect, to create a topic and to produce until a record is acknowledged; returns when it was."""
+    """Connects, creates a topic and produces, with retries, until a record is acknowledged. Returns that time."""
     frame = produce_frame(topic, record_bytes)
     deadline = time.perf_counter() + timeout
     created = False

@@ -1,10 +1,10 @@
-"""One client doing one piece of work, in a process of its own, so that neither memory nor the GIL is shared.
+"""Runs one task with one client, in its own process, so that clients share neither memory nor the GIL.
 
     python -m bench.client_work CLIENT WORK BOOTSTRAP TOPIC COUNT SIZE [RATE]
 
-Prints a line of JSON: seconds, processor seconds of the process, its peak memory in MB, and latencies where they are
-the point. Each client has its defaults; what all are told is that the topic is read from the beginning. A record that
-is warmed up with (connections, metadata, producer id) is not timed.
+Prints a line of JSON: seconds, CPU seconds of the process, its peak memory in MB, and for the task `latency` the
+latencies. Each client has its default configuration, except that consumers start at the beginning of the topic. The
+warm-up records, which open connections and fetch metadata and a producer id, are not timed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ LATENCY_WARM_SECONDS = 1.0
 
 
 class Clocked:
-    """What a piece of work took."""
+    """The time, CPU time and latencies of a task."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -52,7 +52,7 @@ def work(client: str, name: str) -> Callable[[Work], Work]:
 
 
 def values(count: int, size: int) -> list[bytes]:
-    """A thousand values that differ, used again and again."""
+    """Returns up to a thousand distinct values, which the task sends repeatedly."""
     return [(b"%09d" % number).ljust(size, b"v") for number in range(min(count, 1000))]
 
 
@@ -93,7 +93,7 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
                     try:
                         produce(topic, row)
                         break
-                    except BufferError:  # its queue is full: the usual way to wait
+                    except BufferError:  # the queue is full: polling is the usual way to wait
                         producer.poll(0.01)
             producer.poll(0)
         producer.flush()
@@ -194,16 +194,16 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
 
 @work("confluent-kafka tuned", "consume")
 def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
-    """By default it stops fetching for a second whenever 100,000 messages wait."""
+    """By default librdkafka stops fetching for a second whenever 100,000 messages are queued."""
     tuned = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 1}
     _consume_with_confluent(clocked, bootstrap, topic, count, tuned)
 
 
-def _consume_with_confluent(clocked: Clocked, bootstrap: str, topic: str, count: int, settings: dict[str, Any]) -> None:
+def _consume_with_confluent(clocked: Clocked, bootstrap: str, topic: str, count: int, config: dict[str, Any]) -> None:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **settings}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **config}
     )
     partitions = consumer.list_topics(topic).topics[topic].partitions
     consumer.assign([confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions])
@@ -266,7 +266,7 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
                 got += batch.num_rows
 
 
-# ---- latency: one producer and one consumer in a process, a record every so often
+# ---- latency: one producer and one consumer in a process, at a fixed rate
 
 
 def _paced(count: int, rate: float, send: Callable[[bytes], object]) -> None:
@@ -333,11 +333,11 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
 
 
 def peak_memory_mb() -> float:
-    """Of this program; what getrusage says includes the process that started it."""
+    """Returns the peak memory of this program. The peak of getrusage includes the parent process before exec."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("the system does not tell the peak of a process's memory")
+    raise RuntimeError("/proc/self/status has no line VmHWM")
 
 
 def main() -> None:

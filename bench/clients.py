@@ -1,7 +1,7 @@
-"""The client library beside confluent-kafka, kafka-python and aiokafka, on one Headrace broker (or one Apache Kafka).
+"""Compares the client library with confluent-kafka, kafka-python and aiokafka, on one Headrace or Apache Kafka broker.
 
-Each measurement is a process of its own (`bench.client_work`). Who goes first changes from round to round. Topics for
-producing are made for one measurement and deleted after it; consumers all read the same topic.
+Each measurement runs in its own process (`bench.client_work`). The order alternates from round to round. Each producer
+measurement has its own topic, which is deleted afterwards; all consumers read the same topic.
 """
 
 import json
@@ -27,7 +27,7 @@ class Sizes:
     rows_100: int = 1_000_000
     rows_1000: int = 300_000
     slow_share: float = 0.2
-    """Of the rows, for clients that are slow; speeds are per row."""
+    """The fraction of the rows for slow clients; speeds are rows per second."""
     latency_rows: int = 10_000
 
 
@@ -59,7 +59,7 @@ def _cases() -> list[Case]:
         Case("asyncio: produce row by row, 100 B", ("headrace.aio", "produce"), ("aiokafka", "produce"), 100, 1.0),
         Case("send_arrow and row by row, 100 B", ("headrace", "send_arrow"), ("confluent-kafka", "produce"), 100, 5.0),
         Case("poll_arrow and consume(n), 100 B", ("headrace", "poll_arrow"), ("confluent-kafka", "consume"), 100, 10.0),
-        # Its default settings hold its consumer back; these tell how much of the ratio is due to that.
+        # confluent-kafka's defaults slow its consumer down; these cases show how much of the ratio that explains.
         Case("consume row by row, 100 B", ("headrace", "consume"), TUNED, 100, 1.0),
         Case("consume row by row, 1000 B", ("headrace", "consume"), TUNED, 1000, 1.0),
         Case("poll_arrow and consume(n), 100 B", ("headrace", "poll_arrow"), TUNED, 100, 1.0),
@@ -128,13 +128,13 @@ def run(
     finally:
         side.stop()
     return measurements, [
-        f"Broker: {side.name}, topics of {PARTITIONS} partitions. Load average of the machine before: {load:.1f}.",
+        f"Broker: {side.name}, topics with {PARTITIONS} partitions. Load average before the run: {load:.1f}.",
         f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B; kafka-python and aiokafka do "
-        f"{sizes.slow_share:.0%} of them. Each client with its defaults. Times are from the first row to the end of "
-        "flush, or from the first poll to the last row; start and connecting are not in them.",
-        f"Latency: {sizes.latency_rows:,} records of 100 B at {RATE:,}/s, from send to the row in the hands of a "
+        f"{sizes.slow_share:.0%} of them. Each client has its defaults. Times are from the first row to the end of "
+        "flush, or from the first poll to the last row, without start and connecting.",
+        f"Latency: {sizes.latency_rows:,} records of 100 B at {RATE:,}/s, from send until poll returns the row to a "
         "consumer in the same process.",
-        "Memory is the peak of the process that does the work, its interpreter and imports included.",
+        "Memory is the peak of the client's process, including the interpreter and imports.",
     ]
 
 

@@ -1,8 +1,8 @@
-"""Heartbeats of many groups: what they cost the broker, and how long their replies take.
+"""Heartbeats of many groups: the broker's CPU time, and the latency of the responses.
 
-1,000 groups of 10 members, each with a connection of its own, as real members have, and a heartbeat every 3 s, which is
-the default of all clients. The same load generator (one process, one event loop) asks Headrace and Apache Kafka in
-turn; its own delay is in the times of both. Processor time is the broker's process, from /proc.
+There are 1,000 groups of 10 members. As with real clients, each member has its own connection and sends a heartbeat
+every 3 s, the default of all clients. The same load generator (one process, one event loop) measures Headrace and
+Apache Kafka in turn; the latencies of both include its own delay. CPU time is that of the broker's process, from /proc.
 
     python -m bench groups [--rounds 3] [--quick]
 """
@@ -31,11 +31,11 @@ SESSION_MS = 45_000
 REBALANCE_MS = 120_000
 JOIN, SYNC, HEARTBEAT, FIND = 3, 2, 3, 2  # versions before the two-step join and before tags
 READY_SECONDS = 240.0
-_HEARTBEAT_REPLY = struct.Struct(">iiih")
+_HEARTBEAT_RESPONSE = struct.Struct(">iiih")
 
 
 class Load:
-    """All members of all groups, and what they have measured."""
+    """The state and the measurements that all members of all groups share."""
 
     def __init__(self, seed: int = 1):
         self.random = random.Random(seed)
@@ -47,6 +47,8 @@ class Load:
 
 
 class Member(asyncio.Protocol):
+    """A group member: joins, syncs, then sends heartbeats."""
+
     def __init__(self, load: Load, group: str):
         self._load = load
         self._group = group
@@ -83,8 +85,8 @@ class Member(asyncio.Protocol):
         self._write(encode_request(request, JOIN, 1, "bench"))
 
     def data_received(self, data: bytes) -> None:
-        if self._state == "beat" and len(data) == _HEARTBEAT_REPLY.size:
-            self._beaten(data)
+        if self._state == "beat" and len(data) == _HEARTBEAT_RESPONSE.size:
+            self._heartbeat_received(data)
             return
         self._buffer += data
         while len(self._buffer) >= 4:
@@ -97,18 +99,18 @@ class Member(asyncio.Protocol):
             elif self._state == "sync":
                 self._synced(decode(SyncGroupResponse, SYNC, frame, 8))
             else:
-                self._beaten(frame)
+                self._heartbeat_received(frame)
 
-    def _joined(self, reply: JoinGroupResponse) -> None:
-        self._member_id = reply.member_id
-        if reply.error_code:
+    def _joined(self, response: JoinGroupResponse) -> None:
+        self._member_id = response.member_id
+        if response.error_code:
             self._member_id = ""
             self._join()
             return
-        self._generation = reply.generation_id
+        self._generation = response.generation_id
         self._state = "sync"
         assignments = [
-            SyncGroupRequestAssignment(member_id=member.member_id, assignment=bytes(40)) for member in reply.members
+            SyncGroupRequestAssignment(member_id=member.member_id, assignment=bytes(40)) for member in response.members
         ]
         request = SyncGroupRequest(
             group_id=self._group,
@@ -118,8 +120,8 @@ class Member(asyncio.Protocol):
         )
         self._write(encode_request(request, SYNC, 1, "bench"))
 
-    def _synced(self, reply: SyncGroupResponse) -> None:
-        if reply.error_code:
+    def _synced(self, response: SyncGroupResponse) -> None:
+        if response.error_code:
             self._join()
             return
         self._load.stable += 1
@@ -137,9 +139,9 @@ class Member(asyncio.Protocol):
         self._sent_at = time.perf_counter()
         self._transport.write(self._beat)
 
-    def _beaten(self, frame: bytes) -> None:
+    def _heartbeat_received(self, frame: bytes) -> None:
         taken = time.perf_counter() - self._sent_at
-        error = _HEARTBEAT_REPLY.unpack(frame)[3]
+        error = _HEARTBEAT_RESPONSE.unpack(frame)[3]
         if self._load.measuring:
             self._load.latencies.append(taken)
             self._load.errors += error != 0
@@ -155,6 +157,8 @@ class Member(asyncio.Protocol):
 
 
 class GroupRun:
+    """The result of one broker in one round."""
+
     def __init__(self, side: Side, load: Load, cpu_share: float):
         self.name = side.name
         self.cpu_percent = cpu_share * 100
@@ -166,32 +170,32 @@ class GroupRun:
         self.lost = load.lost
 
 
-async def _coordinator_is_there(port: int, group: str) -> None:
-    """The first request makes the offsets topic."""
+async def _await_coordinator(port: int, group: str) -> None:
+    """Waits for the group coordinator. The first request creates the offsets topic."""
     deadline = time.monotonic() + 60
     while True:
         reader, writer = await asyncio.open_connection(HOST, port)
         writer.write(encode_request(FindCoordinatorRequest(key=group), FIND, 1, "bench"))
         size = int.from_bytes(await reader.readexactly(4), "big")
-        reply = decode(FindCoordinatorResponse, FIND, await reader.readexactly(size), 4)
+        response = decode(FindCoordinatorResponse, FIND, await reader.readexactly(size), 4)
         writer.close()
-        if reply.error_code == 0:
+        if response.error_code == 0:
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no coordinator: error {reply.error_code}")
+            raise TimeoutError(f"no group coordinator within a minute: error {response.error_code}")
         await asyncio.sleep(0.2)
 
 
 async def measure(side: Side, groups: int, members: int, seconds: float) -> GroupRun:
     loop = asyncio.get_running_loop()
     load = Load()
-    await _coordinator_is_there(side.port, "bench-0")
-    everybody: list[Member] = []
+    await _await_coordinator(side.port, "bench-0")
+    connections: list[Member] = []
     for number in range(groups):
         for _ in range(members):
             member = Member(load, f"bench-{number}")
             await loop.create_connection(lambda member=member: member, HOST, side.port)  # type: ignore[misc]
-            everybody.append(member)
+            connections.append(member)
     deadline = time.monotonic() + READY_SECONDS
     while load.stable < groups * members:
         if time.monotonic() > deadline:
@@ -207,7 +211,7 @@ async def measure(side: Side, groups: int, members: int, seconds: float) -> Grou
     gc.enable()
     share = (side.cpu_seconds() - cpu) / (time.perf_counter() - started)
     outcome = GroupRun(side, load, share)
-    for member in everybody:
+    for member in connections:
         member.close()
     return outcome
 
@@ -236,7 +240,7 @@ def run(directory: Path, rounds: int, *, quick: bool = False) -> tuple[list[Meas
         _compare(f"{what}: heartbeat p99", "ms", ours, theirs, "p99_ms"),
         _compare(f"{what}: heartbeat p50", "ms", ours, theirs, "p50_ms"),
     ]
-    notes = [f"{seconds:g} s in each round, a heartbeat of each member every {INTERVAL_SECONDS:g} s"]
+    notes = [f"{seconds:g} s per round; each member sends a heartbeat every {INTERVAL_SECONDS:g} s"]
     return measurements, notes
 
 

@@ -1,7 +1,7 @@
-"""Rounds that alternate between Headrace and a peer, and the ratio of the two, with its spread.
+"""Alternating rounds of Headrace and a peer, and the ratio of the two with its spread.
 
-The machine may be shared and noisy, so a ratio is taken within each round, where both met the same noise, and the
-median of these is what counts. Nothing here fails on a slow run: a target that was missed is marked in the table.
+The machine may be shared and noisy. So each round has its own ratio, because both sides meet the same noise within a
+round, and the result is the median of these ratios. A slow run does not fail: the table marks missed targets.
 """
 
 import json
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass
 class Measurement:
-    """One comparison. `ratio` is Headrace's value over the peer's; above 1 Headrace is faster, if it is a speed."""
+    """One comparison. `ratio` is Headrace's value over the peer's; if it is a speed, above 1 Headrace is faster."""
 
     name: str
     unit: str
@@ -59,12 +59,12 @@ def compare(
     target: float,
     rounds: int,
 ) -> Measurement:
-    """Measures both in turn. Each callable does the same amount of `work` and returns the seconds it took."""
+    """Measures both alternately. Each callable does the same amount of `work` and returns its duration in seconds."""
     ours()
     theirs()
     pairs: list[tuple[float, float]] = []
     for number in range(rounds):
-        # Who goes first changes, in case that matters.
+        # The first one alternates, in case the order matters.
         if number % 2:
             their_seconds, our_seconds = theirs(), ours()
         else:
@@ -90,7 +90,7 @@ def compare(
 def from_pairs(
     name: str, unit: str, peer: str, pairs: list[tuple[float, float]], target: float, lower_is_better: bool = False
 ) -> Measurement:
-    """What rounds came to that each gave a value of Headrace's and one of the peer's."""
+    """Returns the comparison of rounds that each have a value of Headrace's and one of the peer's."""
     ratios = sorted(ours / theirs for ours, theirs in pairs)
     return Measurement(
         name,
@@ -117,16 +117,16 @@ def describe(measured: Measurement) -> str:
 
 
 def write_results(name: str, measurements: list[Measurement], notes: list[str]) -> None:
-    """A table to read and a file to compute with."""
+    """Writes the results as a table for people (.md) and as data (.json)."""
     RESULTS.mkdir(exist_ok=True)
     lines = [
         f"# {name}",
         "",
         f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's value "
-        "to the peer's, in brackets the 10th to 90th percentile. "
+        "over the peer's, with the 10th to 90th percentile in brackets. "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}.",
         "",
-        "| what | unit | Headrace | peer | | ratio | target | |",
+        "| case | unit | Headrace | peer | | ratio | target | |",
         "|---|---|---:|---:|---|---:|---:|---|",
     ]
     for each in measurements:

@@ -1,5 +1,7 @@
-"""The log beside plain system calls: appending against `os.write`, a cold read through the slice against `os.sendfile`,
-and how the time to open grows with the number of partitions."""
+"""Compares the log with plain system calls: appends with `os.write`, and cold reads through a slice with `os.sendfile`.
+
+Also measures how the time to open the logs grows with the number of partitions.
+"""
 
 import os
 import random
@@ -36,7 +38,7 @@ def open_bench_log(directory: Path) -> Log:
 
 
 def bench_append(directory: Path, batch_bytes: int, label: str, target: float, rounds: int) -> Measurement:
-    """Both write the same bytes to a fresh file, which is removed before the next measurement."""
+    """Measures appends. Both sides write the same bytes to a new file, which is deleted before the next measurement."""
     batch = make_batch(batch_bytes)
     times = 64 * 1024 * 1024 // len(batch)
 
@@ -79,7 +81,7 @@ def bench_append(directory: Path, batch_bytes: int, label: str, target: float, r
 
 
 class Sink:
-    """A loopback connection whose other end reads and forgets."""
+    """A loopback connection whose other end discards everything that it reads."""
 
     def __init__(self) -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
@@ -99,8 +101,8 @@ class Sink:
         self._far.close()
 
 
-def forget_cached(path: Path) -> None:
-    """Drops a file from the page cache, so that the next read comes from the disk."""
+def drop_from_page_cache(path: Path) -> None:
+    """Drops a file from the page cache, so that the next read goes to the disk."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -118,7 +120,7 @@ def bench_cold_read(directory: Path, rounds: int) -> Measurement:
     sink = Sink()
 
     def ours() -> float:
-        forget_cached(path)
+        drop_from_page_cache(path)
 
         def send_all() -> None:
             found = log.read(0, size).slice
@@ -130,7 +132,7 @@ def bench_cold_read(directory: Path, rounds: int) -> Measurement:
         return seconds_of(send_all)
 
     def theirs() -> float:
-        forget_cached(path)
+        drop_from_page_cache(path)
 
         def send_all() -> None:
             with path.open("rb") as file:
@@ -157,7 +159,7 @@ def bench_cold_read(directory: Path, rounds: int) -> Measurement:
 
 
 class CountingFileSystem(FileSystem):
-    """Counts what is read from log files, and does not sync: only opening is measured."""
+    """Counts the bytes that are read from log files. Does not sync, because only opening is measured."""
 
     def __init__(self) -> None:
         self.log_bytes_read = 0
@@ -187,8 +189,8 @@ class _CountedFile(DataFile):
 
 
 def _manager(directory: Path, files: FileSystem) -> LogManager:
-    settings = ManagerConfig.from_properties({"log.dirs": str(directory)})
-    return LogManager(settings, config_of=lambda _: CONFIG, cluster_id="bench", files=files)
+    config = ManagerConfig.from_properties({"log.dirs": str(directory)})
+    return LogManager(config, config_of=lambda _: CONFIG, cluster_id="bench", files=files)
 
 
 def _fill(directory: Path, partitions: int) -> None:
@@ -198,11 +200,11 @@ def _fill(directory: Path, partitions: int) -> None:
             manager.create(TopicPartition("bench", number)).append_as_leader(batch, 0)
             if number % 500 == 499:
                 for log in manager:
-                    log.segments.active.release()  # not all descriptors at once
+                    log.segments.active.release()  # limits the open file descriptors
 
 
 def bench_open(directory: Path, rounds: int) -> tuple[Measurement, str]:
-    """Opening ten times the partitions beside ten times opening the tenth of them: 1 is linear."""
+    """Compares opening 10,000 partitions with ten times the time to open 1,000. A ratio of 1 is linear."""
     few, many = 1_000, 10_000
     for count in (few, many):
         _fill(directory / str(count), count)
@@ -214,7 +216,9 @@ def bench_open(directory: Path, rounds: int) -> tuple[Measurement, str]:
             manager = _manager(directory / str(count), files)
             seconds = seconds_of(manager.start)
             if len(manager) != count or any(report.scanned_bytes for report in manager.load_reports.values()):
-                raise AssertionError(f"opened {len(manager)} of {count} partitions, or scanned some")
+                raise AssertionError(
+                    f"opened {len(manager)} of {count} partitions, or scanned segments in spite of the clean shutdown"
+                )
             manager.close()
             read.append(files.log_bytes_read)
             return seconds
@@ -232,7 +236,7 @@ def bench_open(directory: Path, rounds: int) -> tuple[Measurement, str]:
         target=0.8,
         rounds=rounds,
     )
-    return measured, f"Opening read {sum(read)} bytes of log data, in {len(read)} openings."
+    return measured, f"Opening the logs {len(read)} times read {sum(read)} bytes of log data in total."
 
 
 def run(directory: Path, rounds: int) -> tuple[list[Measurement], list[str]]:

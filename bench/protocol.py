@@ -1,7 +1,7 @@
-"""The codec beside kio: its native reader and its Python writer, on the same bytes.
+"""Compares the codec with kio's native reader and Python writer, on the same bytes.
 
-kio's reader makes a tuple, a frozen dataclass and datetimes where ours makes a list, a message and integers; records
-are copied there and views here. Both sides begin at bytes and end at objects, or the other way round.
+Where Headrace creates lists, messages and integers, kio's reader creates tuples, frozen dataclasses and datetimes. kio
+copies records, Headrace returns views of them. Both sides convert bytes to objects, or objects to bytes.
 """
 
 import io
@@ -58,11 +58,11 @@ def produce_response(partitions: int) -> ProduceResponse:
 
 
 def fetch_request(partitions: int) -> FetchRequest:
-    wanted = [
+    fetched = [
         FetchPartition(partition=index, fetch_offset=1_000_000, partition_max_bytes=1 << 20)
         for index in range(partitions)
     ]
-    topics = [FetchTopic(topic="orders", partitions=wanted)]
+    topics = [FetchTopic(topic="orders", partitions=fetched)]
     return FetchRequest(max_wait_ms=500, min_bytes=1, session_id=77, session_epoch=5, topics=topics)
 
 
@@ -78,13 +78,15 @@ def metadata_response(topics: int, partitions: int) -> MetadataResponse:
     brokers = [MetadataResponseBroker(node_id=number, host="broker.example", port=9092) for number in range(3)]
 
     def topic(number: int) -> MetadataResponseTopic:
-        made = [
+        topic_partitions = [
             MetadataResponsePartition(
                 partition_index=index, leader_id=1, leader_epoch=4, replica_nodes=[0, 1, 2], isr_nodes=[0, 1, 2]
             )
             for index in range(partitions)
         ]
-        return MetadataResponseTopic(name=f"topic-{number}", topic_id=Uuid(int=number + 2**100), partitions=made)
+        return MetadataResponseTopic(
+            name=f"topic-{number}", topic_id=Uuid(int=number + 2**100), partitions=topic_partitions
+        )
 
     return MetadataResponse(cluster_id="c", controller_id=1, brokers=brokers, topics=list(map(topic, range(topics))))
 
@@ -129,7 +131,7 @@ def _run_one(
     buffer = io.BytesIO()
     write(buffer, entity)
     if buffer.getvalue() != encoded or size != len(encoded) or decode(cls, version, encoded) != message:
-        raise AssertionError("Headrace and kio do not make the same of it")
+        raise AssertionError("Headrace and kio encode or decode the message differently")
     frame = memoryview(bytearray(encoded))
 
     def write_theirs() -> bytes:

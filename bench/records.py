@@ -1,7 +1,6 @@
-"""The record kernel beside aiokafka's compiled one: the same records, in batches of the producers' usual sizes.
+"""Compares the record kernel with aiokafka's compiled one: the same records, in batches of usual producer sizes.
 
-Both sides check the CRC when they decode and compute it when they encode, and both hold all that they made until the
-end.
+Both sides compute the CRC when they encode, check it when they decode, and keep all created objects until the end.
 """
 
 import random
@@ -44,7 +43,7 @@ def decode_theirs(batches: list[bytes]) -> list[object]:
     for raw in batches:
         batch = DefaultRecordBatch(raw)
         if not batch.validate_crc():
-            raise ValueError("CRC")
+            raise ValueError("a batch has a wrong CRC")
         records += batch
     return records
 
@@ -76,11 +75,11 @@ def _run_one(value_bytes: int, batch_bytes: int, label: str, rounds: int) -> lis
     groups = [rows[start : start + per_batch] for start in range(0, len(rows), per_batch)]
     batches = [bytes(encode_ours(group)) for group in groups]
     if batches != [bytes(encode_theirs(group)) for group in groups]:
-        raise AssertionError("Headrace and aiokafka do not make the same bytes")
+        raise AssertionError("Headrace and aiokafka encode different bytes")
     joined = b"".join(batches)
     table = decode_arrow(split_batches(joined))
     if [bytes(batch) for batch in encode_arrow(table.slice(0, per_batch), max_bytes=2**30)] != batches[:1]:
-        raise AssertionError("encoding from Arrow does not make the same bytes")
+        raise AssertionError("encoding from Arrow gives different bytes")
 
     def measure(what: str, target: float, ours: Callable[[], object], theirs: Callable[[], object]) -> Measurement:
         return compare(

@@ -229,12 +229,12 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
 def _session(directory: Path, jars: tuple[Path, ...]) -> Any:
     from headrace.pipelines.sessions import quiet_session
 
-    settings = {
+    config = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": "3g",
         "spark.local.dir": str(directory / "local"),
     }
-    return quiet_session("headrace bench", "local[2]", settings)
+    return quiet_session("headrace bench", "local[2]", config)
 
 
 def _measure_all(bench: Bench, rounds: int, only: str) -> list[Measurement]:

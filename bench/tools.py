@@ -1,7 +1,7 @@
-"""Shell tools: how long one takes from the command line to its end, beside Kafka's, against the same Headrace broker.
+"""Compares the wall time of shell tools with Kafka's, from start to exit, against the same Headrace broker.
 
-Kafka's tools run as `kafka-run-class.sh` starts them, with 256 MB and the collector that it chooses, but without the
-script around them, which would cost some more.
+Kafka's tools run with the JVM options of `kafka-run-class.sh` (a heap of 256 MB, G1), but without the script itself,
+which would add some time.
 
     python -m bench tools [--rounds 7]
 """
@@ -34,7 +34,7 @@ CASES: list[tuple[list[str], str]] = [
     (["configs", "--describe", "--topic", "topic-1"], "kafka.admin.ConfigCommand"),
 ]
 TARGET = 0.2
-NOTES = ["With the bytecode that Python keeps, as users have it, whatever PYTHONDONTWRITEBYTECODE says here."]
+NOTES = ["Python's cached bytecode is used, as it is for users, even if PYTHONDONTWRITEBYTECODE is set here."]
 
 
 def run(rounds: int) -> list[Measurement]:
@@ -64,7 +64,7 @@ def _rounds(ours: Callable[[], float], theirs: Callable[[], float], rounds: int)
 
 
 def _wall(command: Sequence[str | Path]) -> float:
-    # As users run it: with the bytecode that Python keeps, whatever this process was told.
+    # Users run the tools with cached bytecode, so PYTHONDONTWRITEBYTECODE is not passed on.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)

@@ -1,10 +1,10 @@
-"""A tour of the broker: start it, write and read with clients of other projects, kill it, and see that all is there.
+"""A tour of the broker: write and read with other projects' clients, kill the broker, and check that no record is lost.
 
     python examples/broker_tour.py [--records 200000] [--directory DIR]
 
-The broker is `headrace server` in a process of its own. confluent-kafka writes, a group of kafka-python and aiokafka
-reads; the broker is killed with SIGKILL while records are written, and again in the middle of copying them with
-transactions, and started again. Every step checks what it did.
+The broker is `headrace server` in its own process. confluent-kafka writes; kafka-python and aiokafka read as members of
+one group. The tour kills the broker with SIGKILL during the writes, and again while it copies the records in
+transactions, and restarts it each time. Every step checks its result.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Found = dict[tuple[int, int], bytes]
 
 
 class Server:
-    """`headrace server` as a process, on the same port over restarts."""
+    """`headrace server` as a process. It keeps its port when it restarts."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -49,7 +49,7 @@ class Server:
     def start(self) -> None:
         listener = f"listeners=PLAINTEXT://{self.address}"
         command = ["server", "--log-level", "ERROR", "-o", listener, "-o", f"log.dirs={self._directory}"]
-        command += ["-o", "group.initial.rebalance.delay.ms=1000"]  # both members of a group are there by then
+        command += ["-o", "group.initial.rebalance.delay.ms=1000"]  # both members join within this time
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True
         )
@@ -59,18 +59,18 @@ class Server:
             sys.exit(f"the broker did not start: {line}")
         self.port = int(line.rsplit(":", 1)[1])
 
-    def end(self, how: signal.Signals) -> None:
+    def stop(self, signal_number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(signal_number)
             self._process.communicate()
             self._process = None
 
 
 class Writer:
-    """Sends numbered records, and notes where each acknowledged one went."""
+    """Sends numbered records, and remembers the partition and offset of each acknowledged one."""
 
     def __init__(self, address: str):
-        # Idempotent: what is sent again after the kill is neither doubled nor out of order.
+        # Idempotence: retries after the kill neither duplicate nor reorder records.
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
@@ -89,7 +89,7 @@ class Writer:
 
     def _done(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is not None:
-            sys.exit(f"a record was not delivered: {error}")
+            sys.exit(f"record not delivered: {error}")
         self.acknowledged[message.partition(), message.offset()] = message.value()
 
     def flush(self) -> None:
@@ -105,7 +105,7 @@ def create_topic(server: Server) -> str:
 
 
 def read_in_a_group(server: Server, written: Writer) -> str:
-    """Two members of one group, of different projects, share the partitions, and commit what they have read."""
+    """Reads with two members of one group, from different client projects, which commit their offsets."""
     found: Found = {}
     wanted = len(written.acknowledged)
     done = threading.Event()
@@ -141,12 +141,12 @@ def read_in_a_group(server: Server, written: Writer) -> str:
     done.set()
     for member in members:
         member.join()
-    who = ", ".join(f"{name} {count:,}" for name, count in shares.items())
-    return f"{compare(written.acknowledged, found)} ({who})"
+    counts = ", ".join(f"{name} {count:,}" for name, count in shares.items())
+    return f"{compare(written.acknowledged, found)} ({counts})"
 
 
 def copy_with_transactions(server: Server, written: Writer) -> str:
-    """Reads, writes and commits the offsets in one transaction, again and again; the broker is killed in the middle."""
+    """Copies in transactions that include the consumer's offsets, and kills the broker in the middle."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": server.address,
@@ -160,7 +160,7 @@ def copy_with_transactions(server: Server, written: Writer) -> str:
         {
             "bootstrap.servers": server.address,
             "transactional.id": "copy",
-            # Otherwise librdkafka 2.16 can hang in send_offsets_to_transaction when its only broker was gone.
+            # Otherwise librdkafka 2.16 can hang in send_offsets_to_transaction after its only broker was down.
             "metadata.recovery.strategy": "none",
             "log_level": 0,
         }
@@ -176,7 +176,7 @@ def copy_with_transactions(server: Server, written: Writer) -> str:
         for message in messages:
             producer.produce(COPY, message.value(), message.key(), partition=message.partition())
         if copied <= kill_at < copied + len(messages):
-            server.end(signal.SIGKILL)
+            server.stop(signal.SIGKILL)
             server.start()
         producer.send_offsets_to_transaction(
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 60
@@ -184,11 +184,11 @@ def copy_with_transactions(server: Server, written: Writer) -> str:
         producer.commit_transaction(60)
         copied += len(messages)
     consumer.close()
-    return f"{copied:,} records in transactions around a SIGKILL"
+    return f"{copied:,} records copied in transactions, with a SIGKILL in between"
 
 
 def read_committed(server: Server, written: Writer) -> str:
-    """The copy as `read_committed` sees it: each record once, and in the order of its partition."""
+    """Reads the copy with `read_committed`, and checks that each record is there once and in order."""
     partitions = [kafka.TopicPartition(COPY, index) for index in range(PARTITIONS)]
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=server.address,
@@ -206,25 +206,27 @@ def read_committed(server: Server, written: Writer) -> str:
     for index, values in found.items():
         wanted = [value for (partition, _), value in sorted(written.acknowledged.items()) if partition == index]
         if values != wanted:
-            sys.exit(f"partition {index} of {COPY} is no copy: {len(values):,} records, expected {len(wanted):,}")
+            sys.exit(
+                f"partition {COPY}-{index} differs from {TOPIC}-{index}: {len(values)} records, expected {len(wanted)}"
+            )
     return f"{sum(map(len, found.values())):,} records, each exactly once and in order"
 
 
 def compare(written: Found, found: Found) -> str:
     lost = [at for at, value in written.items() if found.get(at) != value]
     if lost:
-        sys.exit(f"{len(lost)} acknowledged records are lost or changed, the first at {lost[0]}")
-    return f"{len(found):,} records, each acknowledged one as it was sent"
+        sys.exit(f"{len(lost)} acknowledged records are lost or changed; the first (partition, offset) is {lost[0]}")
+    return f"{len(found):,} records; all acknowledged records are unchanged"
 
 
 def kill_under_load(server: Server, writer: Writer, numbers: range) -> str:
     middle = numbers[len(numbers) // 2]
     writer.send(range(numbers.start, middle))
-    server.end(signal.SIGKILL)
+    server.stop(signal.SIGKILL)
     server.start()
     writer.send(range(middle, numbers.stop))
     writer.flush()
-    return f"{len(numbers):,} records sent around a SIGKILL"
+    return f"{len(numbers):,} records sent before and after a SIGKILL"
 
 
 def step(title: str, action: Callable[[], str]) -> None:
@@ -236,8 +238,10 @@ def step(title: str, action: Callable[[], str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--records", type=int, default=200_000, help="how many to write (default: %(default)s)")
-    parser.add_argument("--directory", type=Path, help="where to keep the data (default: a temporary directory)")
+    parser.add_argument(
+        "--records", type=int, default=200_000, help="number of records to write (default: %(default)s)"
+    )
+    parser.add_argument("--directory", type=Path, help="data directory (default: a temporary directory)")
     arguments = parser.parse_args()
     if arguments.records < 2:
         parser.error("--records: expected at least 2")
@@ -258,21 +262,21 @@ def tour(server: Server, records: int) -> None:
         return f"{half:,} records of {VALUE_BYTES} bytes, acks=all"
 
     def stop() -> str:
-        server.end(signal.SIGTERM)
-        return "logs flushed and marked as clean"
+        server.stop(signal.SIGTERM)
+        return "logs flushed, clean shutdown marker written"
 
     try:
         step("start a broker", start)
         step("create topics (confluent-kafka)", lambda: create_topic(server))
         writer = Writer(server.address)
         step("write (confluent-kafka)", write)
-        step("kill it while writing", lambda: kill_under_load(server, writer, range(half, records)))
+        step("kill the broker while writing", lambda: kill_under_load(server, writer, range(half, records)))
         step("read (kafka-python and aiokafka)", lambda: read_in_a_group(server, writer))
-        step("copy, and kill it again", lambda: copy_with_transactions(server, writer))
-        step("read what is committed", lambda: read_committed(server, writer))
-        step("stop in order", stop)
+        step("copy, and kill the broker again", lambda: copy_with_transactions(server, writer))
+        step("read committed records", lambda: read_committed(server, writer))
+        step("shut down gracefully", stop)
     finally:
-        server.end(signal.SIGKILL)
+        server.stop(signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ def open_manager(directory: Path) -> LogManager:
     config = LogConfig.from_properties(
         {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1, "message.timestamp.before.max.ms": 2**62}
     )
-    settings = ManagerConfig.from_properties({"log.dirs": str(directory)})
-    return LogManager(settings, config_of=lambda _: config, cluster_id="tour")
+    manager_config = ManagerConfig.from_properties({"log.dirs": str(directory)})
+    return LogManager(manager_config, config_of=lambda _: config, cluster_id="tour")
 
 
 def make_batch(first: int) -> bytearray:
@@ -72,12 +72,12 @@ def run_writer(directory: Path, records: int) -> int:
         acknowledged = max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
     print(file=sys.stderr)
     if writer.returncode != -signal.SIGKILL:
-        sys.exit(f"the writer ended by itself with exit code {writer.returncode}")
+        sys.exit(f"the writer exited before the kill, with exit code {writer.returncode}")
     return acknowledged
 
 
 def read_all(log: Log) -> int:
-    """Reads the log from start to end into Arrow columns and checks the order."""
+    """Reads the whole log into Arrow columns and checks the order."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         found = log.read(offset, 4 * 1024 * 1024).slice
@@ -115,7 +115,7 @@ class Table:
     """The steps, with their results and durations."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, str, str, str]] = [("step", "what", "seconds", "per second")]
+        self.rows: list[tuple[str, str, str, str]] = [("step", "result", "seconds", "per second")]
 
     def time(self, step: str, what: str, action: Callable[[], int]) -> int:
         started = time.perf_counter()
@@ -149,7 +149,7 @@ def tour(directory: Path, records: int) -> None:
         opened.append(log)
         return manager.load_reports[TP].scanned_bytes
 
-    scanned = table.time("recover", "{:,} bytes scanned behind the recovery point", recover)
+    scanned = table.time("recover", "{:,} bytes scanned after the recovery point", recover)
     log, report = opened[0], manager.load_reports[TP]
     assert log.log_end_offset >= acknowledged, "an acknowledged record was lost"
 
@@ -160,30 +160,30 @@ def tour(directory: Path, records: int) -> None:
     manager.close()
 
     manager = open_manager(directory)
-    table.time("reopen", "{:,} log after a clean stop, nothing scanned", lambda: len(manager.start()))
+    table.time("reopen", "{:,} log after a clean shutdown, nothing scanned", lambda: len(manager.start()))
     assert manager.load_reports[TP].scanned_bytes == 0
     manager.close()
 
     print(table)
     print(
         f"\n{end_offset:,} records in {segments} segments, {size:,} bytes; {acknowledged:,} were acknowledged before "
-        f"the kill, all are there.\nRecovery scanned {scanned:,} bytes and cut off {report.truncated_bytes:,}."
+        f"the kill, and none is lost.\nRecovery scanned {scanned:,} bytes and truncated {report.truncated_bytes:,}."
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write, read, kill and recover a partition.")
-    parser.add_argument("--records", type=int, default=1_000_000, help="how many records to write (default: a million)")
     parser.add_argument(
-        "--directory", type=Path, help="an empty directory to keep the log in (default: a temporary one)"
+        "--records", type=int, default=1_000_000, help="number of records to write (default: a million)"
     )
+    parser.add_argument("--directory", type=Path, help="empty directory for the log (default: a temporary directory)")
     parser.add_argument("--write-to", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write_to is not None:
         write_until_killed(arguments.write_to)
     elif arguments.directory is not None:
         if arguments.directory.exists() and any(arguments.directory.iterdir()):
-            parser.error(f"{arguments.directory} is not empty")
+            parser.error(f"--directory: {arguments.directory} is not empty")
         tour(arguments.directory, arguments.records)
     else:
         with tempfile.TemporaryDirectory(prefix="headrace-tour-") as directory:

@@ -1,8 +1,8 @@
-"""How tests are dealt out to pytest-xdist's workers (`make test`, or `pytest -n 4`).
+"""Distributes tests to pytest-xdist's workers (`make test`, or `pytest -n 4`).
 
-A group of tests runs in one worker, one after the other, so that what is expensive (Spark, a JVM with Kafka's clients,
-Apache Kafka, a broker process) starts once per group. A file is a group; `GROUPS` joins files that share session
-fixtures. Groups start in the order of `LONGEST_FIRST`, so that no long one is left at the end.
+Each group of tests runs in one worker, so that expensive resources (Spark, a JVM with Kafka's clients, Apache Kafka, a
+broker process) start once per group. A file is a group; `GROUPS` joins files that share session fixtures. Groups start
+in the order of `LONGEST_FIRST`, so that no long group is left at the end.
 """
 
 import signal
@@ -19,7 +19,7 @@ GROUPS = {
     "files of Apache Kafka": ("tests/compat/test_apache_kafka_*.py",),
     "Kafka's tools": ("tests/compat/cli/*",),
 }
-"""Names of groups, and patterns of the files in them."""
+"""The name of each group, and the patterns of its files."""
 
 LONGEST_FIRST = (
     "tests/integration/shop/test_kills.py",
@@ -36,7 +36,7 @@ LONGEST_FIRST = (
     "tests/sim/*",
     "tests/property/*",
 )
-"""Groups, or patterns of files, in the order in which they start; the others follow."""
+"""Groups or file patterns in the order in which they start. All others follow."""
 
 
 def group_of(nodeid: str) -> str:
@@ -56,7 +56,7 @@ def rank_of(nodeid: str) -> int:
 
 
 def pytest_configure() -> None:
-    """A shell lets what it runs in the background ignore Ctrl-C, and so would the programs that tests interrupt."""
+    """Restores SIGINT, which shells make background jobs ignore: programs under test would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

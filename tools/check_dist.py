@@ -1,4 +1,4 @@
-"""Checks the built packages as a user would meet them: `python tools/check_dist.py dist`.
+"""Checks the built packages as a user would install them: `python tools/check_dist.py dist`.
 
 Installs the wheel into an empty virtual environment, with no compiler on PATH and no source tree in sight, and runs a
 broker, the clients, the shell tools and the pytest plugin from it. Then installs the extra `arrow` and moves a table.
@@ -51,7 +51,7 @@ ARROW = """
 
     servers = sys.argv[1]
     with headrace.Producer(bootstrap_servers=servers) as producer:
-        producer.send_arrow("tables", pa.table({"value": pa.array([b"a", b"b", b"c"])})).get(timeout=30)
+        producer.send_arrow("tables", pa.table({"value": pa.array([b"a", b"b", b"c"])})).get(timeout_ms=30_000)
     with headrace.Consumer("tables", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         rows = 0
         while rows < 3:
@@ -65,12 +65,12 @@ PLUGIN = """
 
     def test_broker_and_topic(headrace_broker, headrace_topic):
         with headrace.Producer(bootstrap_servers=headrace_broker.bootstrap_servers) as producer:
-            assert producer.send(headrace_topic, b"x").get(timeout=30).offset == 0
+            assert producer.send(headrace_topic, b"x").get(timeout_ms=30_000).offset == 0
 """
 
 
 class Environment:
-    """An empty virtual environment whose programs see nothing else on PATH."""
+    """An empty virtual environment, whose programs have only its own `bin` on PATH."""
 
     def __init__(self, home: Path):
         self.home = home
@@ -82,7 +82,7 @@ class Environment:
         self._variables |= {"PATH": str(self.bin), "CC": "no-compiler"}
 
     def run(self, program: str, *arguments: str, stdin: str = "", expect: int = 0) -> str:
-        """Runs a program of the environment and returns what it printed."""
+        """Runs a program of the environment and returns its output."""
         done = subprocess.run(
             [str(self.bin / program), *arguments],
             input=stdin,
@@ -131,7 +131,7 @@ class Environment:
             server.terminate()
             code = server.wait(TIMEOUT_SECONDS)
         if code != 0:
-            sys.exit(f"headrace server ended with exit code {code}")
+            sys.exit(f"headrace server exited with code {code}")
 
 
 def main() -> None:
@@ -159,7 +159,7 @@ def main() -> None:
             _say("installing the extra 'arrow'")
             env.install(f"{wheel.resolve()}[arrow]")
             env.script(ARROW, servers)
-    _say("the packages work")
+    _say("all checks passed")
 
 
 def _check_sdist(sdist: Path) -> None:
@@ -167,7 +167,7 @@ def _check_sdist(sdist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     for name in ("src/headrace/records/_batch.pyx", "packaging/headrace.service", "CHANGELOG.md", "LICENSE"):
         if name not in names:
-            sys.exit(f"{sdist.name} lacks {name}")
+            sys.exit(f"{sdist.name} does not contain {name}")
     if compiled := [name for name in names if name.endswith((".c", ".so"))]:
         sys.exit(f"{sdist.name} contains build products: {compiled[:3]}")
 
@@ -176,9 +176,9 @@ def _check_light(env: Environment) -> None:
     packages = env.run("python", "-m", "pip", "list", "--format=freeze")
     for heavy in ("pyarrow", "pyspark", "kazoo", "uvicorn"):
         if heavy in packages:
-            sys.exit(f"a plain install brought {heavy}:\n{packages}")
+            sys.exit(f"an install without extras pulled in {heavy}:\n{packages}")
     if not (env.home / "env/share/headrace/headrace.service").is_file():
-        sys.exit("the wheel lacks share/headrace/headrace.service")
+        sys.exit("the wheel does not contain share/headrace/headrace.service")
     nowhere = ("--bootstrap-server", "127.0.0.1:1")
     shown = env.run("headrace", "pipeline", "run", "ods-dwd", *nowhere, "--checkpoint", "checkpoint", expect=1)
     if "headrace[spark]" not in shown:
@@ -199,7 +199,7 @@ def _check_tools(env: Environment, servers: str) -> None:
     if not {"one", "two"} <= set(lines.splitlines()):
         sys.exit(f"headrace console-consumer printed {lines!r}")
     if "log.dirs" not in env.run("headrace", "server", "--print-config"):
-        sys.exit("headrace server --print-config does not name log.dirs")
+        sys.exit("headrace server --print-config does not print log.dirs")
 
 
 def _megabytes(directory: Path) -> float:

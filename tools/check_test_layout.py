@@ -6,7 +6,7 @@
     src/headrace/aio/                    tests/unit/test_aio.py
     tools/ensure_java                    tests/unit/tools/test_ensure_java.py
 
-A name after the module's says which aspect is tested. Prints the files that belong nowhere, and exits with 1.
+A suffix after the module's name says which aspect is tested. Prints the test files without a module, and exits with 1.
 """
 
 import sys
@@ -17,7 +17,7 @@ TESTS = ROOT / "tests" / "unit"
 
 
 def modules_of(package: Path) -> set[str]:
-    """The names of a directory's modules, packages and scripts, without leading underscores."""
+    """Returns the names of a directory's modules, packages and scripts, without leading underscores."""
     entries = [path for path in package.iterdir() if path.suffix in (".py", ".pyx", "") and path.name != "__pycache__"]
     names = {path.stem.strip("_") for path in entries}
     return names | {"stubs"} if any(package.glob("*.pyi")) else names
@@ -36,7 +36,7 @@ def main() -> None:
     strays = sorted(test for test in TESTS.rglob("test_*.py") if not belongs(test))
     for test in strays:
         package = test.relative_to(TESTS).parent
-        print(f"{test.relative_to(ROOT)}: no module of src/headrace/{package} has this name, or the beginning of it")
+        print(f"{test.relative_to(ROOT)}: src/headrace/{package} has no module with this name or a prefix of it")
     sys.exit(bool(strays))
 
 

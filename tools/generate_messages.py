@@ -57,12 +57,12 @@ class Unexpected(Exception):
 
 @dataclass
 class FieldSpec:
-    """One field over all versions."""
+    """One field, merged over all versions."""
 
     name: str
     kind: str
     struct: str
-    """kio's name of the nested class, empty for a primitive."""
+    """kio's name of the nested class; empty for a primitive type."""
     is_array: bool
     tag: int
     default: object
@@ -76,7 +76,7 @@ class FieldSpec:
 
 @dataclass
 class StructSpec:
-    """One struct over all versions."""
+    """One struct, merged over all versions."""
 
     name: str
     fields: list[FieldSpec] = field(default_factory=list)

@@ -11,9 +11,9 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads a topic with the settings of Kafka's ConsumerPerformance, but with partitions assigned by hand, as that tool
- * can only join a group. Arguments: bootstrap servers, topic, partitions, records to read, records to read before as a
- * warm-up. Prints one line of JSON.
+ * Reads a topic with the configuration of Kafka's ConsumerPerformance, but with manually assigned partitions, because
+ * that tool can only join a group. Arguments: bootstrap servers, topic, number of partitions, records to measure, records
+ * to read first as a warm-up. Prints one line of JSON.
  */
 public class AssignedConsumer {
     private static final int FETCH_BYTES = 1024 * 1024;
@@ -65,7 +65,7 @@ public class AssignedConsumer {
             if (!found.isEmpty()) {
                 moved = System.nanoTime();
             } else if (System.nanoTime() - moved > STALL_NANOS) {
-                throw new IllegalStateException("no record in a minute");
+                throw new IllegalStateException("no record for a minute");
             }
         }
     }

@@ -1,6 +1,6 @@
-"""Apache Kafka for these tests, and directories that it wrote; without it, they skip with the reason.
+"""Fixtures with Apache Kafka, directories that it wrote, and consumer groups with members of any client library.
 
-And consumer groups with members of any client.
+Where Apache Kafka is not available, its tests skip with the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,13 +36,13 @@ def new_name() -> Callable[[], str]:
 
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker without group.initial.rebalance.delay.ms and with short sessions."""
-    settings = {
+    """A broker with no initial rebalance delay, which allows short session timeouts."""
+    config = {
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 100,
         "offsets.topic.replication.factor": 1,
     }
-    with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as running:
+    with make_broker(tmp_path_factory.mktemp("groups") / "data", config) as running:
         yield running
 
 
@@ -57,7 +57,7 @@ def member_hosts() -> Iterator[MemberHosts]:
 def make_lab(
     group_broker: Broker, member_hosts: MemberHosts, new_name: Callable[[], str]
 ) -> Iterator[Callable[..., Lab]]:
-    """Creates a topic and the id of a group without members."""
+    """Creates an empty group and a topic for it."""
     labs: list[Lab] = []
 
     def make(partitions: int = 4) -> Lab:

@@ -1,1 +1,1 @@
-"""Test helpers: cli."""
+"""Test helpers: runs shell tools in a terminal."""

@@ -1,4 +1,4 @@
-"""Commands in a terminal of their own: what they show, keys that are typed, how they end."""
+"""Runs `headrace` in a pseudo-terminal: reads its output, types keys, sends signals, returns the exit code."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 
 
 class Terminal:
-    """`headrace` with these arguments, in a terminal of 200 columns."""
+    """`headrace` with these arguments, in a terminal with 200 columns."""
 
     def __init__(self, *args: object, env: Mapping[str, str] | None = None):
         self._ours, theirs = pty.openpty()
@@ -34,7 +34,7 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """Everything so far, without colours and movements."""
+        """All output so far, without colors and cursor movements."""
         return _CONTROL.sub("", self.raw).replace("\r\n", "\n")
 
     @property
@@ -45,30 +45,30 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
-        """Ctrl-C, or another signal."""
+        """Sends SIGINT, as Ctrl-C does, or another signal."""
         os.killpg(self._process.pid, number)
 
     def look(self) -> None:
-        """Takes what there is, without waiting."""
+        """Reads the available output without waiting."""
         self._read(0.0)
 
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while text not in self.shown:
-            assert time.monotonic() < deadline, f"no {text!r} in {self.shown!r}"
+            assert time.monotonic() < deadline, f"{text!r} not in {self.shown!r}"
             if not self._read(deadline):
-                assert text in self.shown, f"ended without {text!r}: {self.shown!r}"
+                assert text in self.shown, f"exited without {text!r}: {self.shown!r}"
                 return
 
     def end(self) -> int:
-        """Waits for the end; the exit code."""
+        """Waits until the command exits, and returns its exit code."""
         deadline = time.monotonic() + PATIENCE
         while self._read(deadline):
             assert time.monotonic() < deadline, f"still running: {self.shown!r}"
         return self._process.wait(PATIENCE)
 
     def _read(self, deadline: float) -> bool:
-        """Takes what there is; False when nothing more will come."""
+        """Reads available output. Returns False at the end of the output."""
         ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return True
@@ -92,7 +92,7 @@ class Terminal:
 
 
 def run(*args: object, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """`headrace` without a terminal."""
+    """Runs `headrace` without a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "headrace", *map(str, args)],
         input=stdin.decode(),

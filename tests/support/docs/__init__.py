@@ -1,1 +1,1 @@
-"""Test helpers: docs."""
+"""Test helpers: runs the examples of the documentation."""

@@ -1,9 +1,10 @@
-"""Runs Python blocks of a page of the documentation as one program, in their order.
+"""Runs the Python blocks of a documentation page as one program, in order.
 
     python run_page.py docs/producing.md            all blocks
-    python run_page.py README.md 1                  the second
+    python run_page.py README.md 1                  the second block
 
-Where they say `localhost:9092`, there is a broker of their own. An error shows the line of the page that it came from.
+If a block mentions `localhost:9092`, a broker is started for the run and replaces that address. Tracebacks show line
+numbers of the page.
 """
 
 import re
@@ -16,7 +17,7 @@ _ADDRESS = "localhost:9092"
 
 
 def blocks(page: Path) -> list[str]:
-    """The program of each block, with empty lines before it so that it begins at the same line as on the page."""
+    """Returns the source of each block, padded with empty lines so that line numbers match those of the page."""
     text = page.read_text()
     return ["\n" * text.count("\n", 0, found.start(1)) + found[1] for found in _BLOCK.finditer(text)]
 
