@@ -39,7 +39,7 @@ class Consumer(AbstractConsumer[K, V]):
             async for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Settings are those of `headrace.Consumer`. Only one task at a time may use a consumer; any may call `wakeup`.
+    Takes the same configs as `headrace.Consumer`. Only one task at a time may use a consumer; any may call `wakeup`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Consumer(AbstractConsumer[K, V]):
         dialer: Dialer | None = None,
         **keywords: Unpack[ConsumerKeywords[K, V]],
     ):
-        """Settings are keyword arguments or a mapping. `clock` and `dialer` replace time and sockets in tests."""
+        """Configs are keyword arguments or a mapping. `clock` and `dialer` replace time and sockets in tests."""
         super().__init__(topics, keywords)
         self._clock = clock
         self._dialer = dialer

@@ -1,1 +1,1 @@
-"""The broker: takes requests apart, one handler per API, and owns the partitions that they work on."""
+"""The broker: dispatches requests to one handler per API, and owns the partitions."""

@@ -13,7 +13,7 @@ from headrace.common.types import TopicPartition
 _logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN = 4
-"""Creating or deleting a log takes milliseconds on disk. After so many the loop handles other requests."""
+"""After this many partitions the event loop handles other requests: creating or deleting a log takes milliseconds."""
 
 
 class LocalChannel:
@@ -60,7 +60,9 @@ class LocalChannel:
             try:
                 result = await self._apply_in_slices(command)
             except Exception:
-                _logger.exception("Broker %d: %s of the controller failed", self._node_id, type(command).__name__)
+                _logger.exception(
+                    "Broker %d: failed to apply %s from the controller", self._node_id, type(command).__name__
+                )
                 result = CommandResult(error_code=KafkaError.code)
             done(result)
 

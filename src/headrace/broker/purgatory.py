@@ -132,7 +132,7 @@ class Purgatory:
         completed = 0
         for operation in list(watchers):
             if operation.completed:
-                continue  # by one before it
+                continue  # completed by an earlier operation
             try:
                 completed += operation.try_complete()
             except Exception:

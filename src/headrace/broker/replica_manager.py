@@ -156,11 +156,11 @@ class ReplicaManager:
         try:
             action()
         except KafkaError as error:
-            _logger.error("Partition %s: the controller's command failed: %s", tp, error)
+            _logger.error("Partition %s: failed to apply the controller's command: %s", tp, error)
             return code_of(error)
         except Exception as error:
             # The other partitions of the command are not affected, and the controller gets an error code.
-            _logger.exception("Partition %s: the controller's command failed", tp)
+            _logger.exception("Partition %s: failed to apply the controller's command", tp)
             return code_of(error)
         return 0
 

@@ -326,7 +326,7 @@ class Broker:
             assert isinstance(command, StopReplica)
             return CommandResult(partition_errors=self.replicas.stop(command))
         except KafkaError as error:
-            _logger.error("Broker %d: refused %s of the controller: %s", self.node_id, type(command).__name__, error)
+            _logger.error("Broker %d: rejected %s from the controller: %s", self.node_id, type(command).__name__, error)
             return CommandResult(error_code=code_of(error))
 
     def _image_changed(self, change: ImageChange) -> None:
@@ -372,7 +372,7 @@ class Broker:
     # ---- stopping
 
     async def stop(self) -> None:
-        """Stops in order: all acknowledged records are on disk, and the logs are marked as cleanly closed.
+        """Stops cleanly: all acknowledged records are on disk, and the logs are marked as cleanly closed.
 
         If a step fails or is cancelled, the rest is abandoned, and the next start recovers the logs.
         """
@@ -400,7 +400,7 @@ class Broker:
 
     async def _close_logs(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.driver.stop_ticking()
-        # The logs belong to another thread while they close, and nobody needs to know of a failed disk any more.
+        # The logs belong to another thread while they close, and failed disks need not be reported any more.
         self.log_manager.on_directory_failed = lambda *_: None
         if not self._stops_cleanly or error_type is not None:
             self.log_manager.abandon()

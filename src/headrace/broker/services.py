@@ -28,7 +28,7 @@ from headrace.storage.manager import LogManager
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything that a handler can ask for."""
+    """All parts that a handler can request."""
 
     auto_topic_creation: AutoTopicCreation
     clock: Clock

@@ -216,7 +216,7 @@ class Transactions:
     ) -> None:
         """Refuses records whose partition does not belong to the transaction (KIP-890).
 
-        Otherwise a late batch could open a transaction that nobody ends. A partition to which the producer has written
+        Otherwise a late batch could open a transaction that never ends. A partition to which the producer has written
         in this transaction belongs to it. Newer producers leave it to the broker to add partitions, which happens here.
         """
         producer = ProducerInfo(header.producer_id, header.producer_epoch)

@@ -94,7 +94,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread, where `run` would wait for itself."""
+        """True if the caller runs on this thread, where `run` would deadlock."""
         return threading.current_thread() is self._thread
 
     @property

@@ -1,4 +1,4 @@
-"""The callbacks that report events beside the results of calls: errors, throttling, statistics, log lines, tokens.
+"""Callbacks for events that no call returns: errors, throttling, statistics, log lines, tokens.
 
     key            called with
     error_cb       a KafkaError that no call raises, such as an unreachable broker. `error.fatal` is True if the client

@@ -85,7 +85,7 @@ class MetadataSchedule:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no topic is due or in flight."""
+        """True if no topic is due or in flight."""
         return not self._due and not self._in_flight
 
     # ---- requests in flight

@@ -1,4 +1,4 @@
-"""How the clients call serializers and deserializers.
+"""Calls of serializers and deserializers by the clients.
 
 Each is a function of the data, or an object with a method. kafka-python's method takes (topic, data) up to 2.x and
 (topic, headers, data) since 3.0; the client determines the signature once, when it is created.

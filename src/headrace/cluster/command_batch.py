@@ -1,7 +1,7 @@
 """Collects the commands of one controller event, and sends each broker at most one command of each kind.
 
 The order is LeaderAndIsr to all brokers, then UpdateMetadata, then StopReplica: a broker serves a partition before
-others learn of it, and others learn that a replica is gone before it stops.
+others learn of it, and others learn of a replica's removal before it stops.
 """
 
 from collections.abc import Callable, Iterable

@@ -64,7 +64,7 @@ class ReplicaStatus(Enum):
     OFFLINE = "Offline"
     """Its broker or its log directory is offline, or it was stopped."""
     DELETION_STARTED = "ReplicaDeletionStarted"
-    """Its broker was told to delete it and has not responded yet."""
+    """The broker has to delete it and has not responded yet."""
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
     """Cannot be deleted now: its broker is offline, or failed to delete it."""

@@ -105,7 +105,7 @@ class ControllerTerm:
             self.channel.add_broker(broker)
         self.replicas.initialize_states()
         self.partitions.initialize_states()
-        # Brokers must know each other before a follower is told to fetch from a leader.
+        # Brokers must know each other before followers start to fetch from leaders.
         self.batch.add_update_metadata()
         self.batch.send()
         self.batch.add_full_metadata(context.brokers)
@@ -226,7 +226,7 @@ class ControllerTerm:
     # ---- topics
 
     async def process_topic_change(self) -> None:
-        """Detects created topics, and topics whose nodes were removed by somebody else."""
+        """Detects created topics, and topics whose nodes were removed by another program."""
         context = self.context
         names = set(await self.store.children(znodes.TOPICS, self._watches.topics))
         for topic in [topic for topic in context.topics if topic not in names]:

@@ -122,7 +122,7 @@ class BrokerLink:
         self._setup_timeout = Backoff(config.setup_timeout_ms, config.setup_timeout_max_ms, random)
         self._attempt = 0
         self._is_disconnecting = False
-        """Whether this client is closing the connection."""
+        """True if this client is closing the connection."""
         self._connecting: asyncio.Task[BrokerConnection] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
 
@@ -130,7 +130,7 @@ class BrokerLink:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request can be sent at once."""
+        """True if a request can be sent immediately."""
         connection = self.connection
         return (
             connection is not None

@@ -208,12 +208,12 @@ class BrokerPool:
     # ---- state of a broker
 
     def is_ready(self, node_id: int, purpose: str = "") -> bool:
-        """Returns whether `send_now` can send: connected, not throttled, and below the limit of requests in flight."""
+        """Returns True if `send_now` can send: connected, not throttled, and below the limit of requests in flight."""
         link = self._links.get((node_id, purpose))
         return link is not None and link.is_ready
 
     def is_backing_off(self, node_id: int, purpose: str = "") -> bool:
-        """Returns whether the next attempt to connect has to wait after a failure."""
+        """Returns True if the next attempt to connect has to wait after a failure."""
         link = self._links.get((node_id, purpose))
         return link is not None and link.is_backing_off
 

@@ -6,7 +6,7 @@ whose predecessors are sent, goes to the socket within the call that made it rea
 Reading pauses while one of the following holds, and then continues with the bytes received already:
 
 - more than `Limits.max_in_flight` requests are without a response (until half of them have one);
-- the peer leaves more than `Limits.max_queued_bytes` of responses unread (until half of them are gone);
+- the peer leaves more than `Limits.max_queued_bytes` of responses unread (until half of them are sent);
 - the connection has used up its share of this iteration of the loop (until the next one);
 - the server is paused or draining.
 """
@@ -292,7 +292,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether no response is outstanding or unsent."""
+        """True if no response is outstanding or unsent."""
         return self._head is None and not self._waits
 
     def idle_seconds(self, now: float) -> float:

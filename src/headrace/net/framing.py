@@ -1,4 +1,4 @@
-"""Splits a stream of bytes into frames. Does no I/O: it provides the buffers, and is told how many bytes arrived.
+"""Splits a stream of bytes into frames. Does no I/O: it provides buffers, and the caller reports received bytes.
 
     size: int32 (of what follows) | that many bytes | size | ...
 

@@ -1,4 +1,4 @@
-"""Brokers and their addresses, and how users write addresses."""
+"""Brokers, their addresses, and the parsing of addresses."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -203,7 +203,7 @@ class SocketServer:
             return "max.connections.per.ip", f"{limit} connections from its address are open (max.connections.per.ip)"
         return None
 
-    # Pausing, for tests of clients
+    # ---- pausing, for tests of clients
 
     def pause(self) -> None:
         """Stops accepting and reading until `resume`, like a stopped process. Outstanding responses are still sent."""
@@ -245,7 +245,7 @@ class SocketServer:
         return True
 
     async def close(self) -> None:
-        """Closes all connections. Returns after the handler was told of every closed connection."""
+        """Closes all connections. Returns after the handler was notified of every closed connection."""
         self.stop_accepting()
         for timer in (self._trimmer, self._idle_check):
             if timer is not None:

@@ -120,7 +120,7 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
 
 @dataclass
 class BatchResult:
-    """What the runner wrote in a batch."""
+    """The output of one batch."""
 
     outputs: dict[str, int] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)

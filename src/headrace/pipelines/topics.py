@@ -1,7 +1,7 @@
 """Prepares the topics of a pipeline before it runs. Driver only.
 
 Creates missing output topics with the number of partitions that the pipeline names. A missing source topic is an error:
-otherwise nobody would notice a misspelled name.
+otherwise a misspelled name would go unnoticed.
 """
 
 from collections.abc import Mapping

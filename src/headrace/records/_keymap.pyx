@@ -1,7 +1,7 @@
 """Compaction of records: a map from keys to their last offsets, and batches without the removed records.
 
 The map stores only the 128-bit hash of a key: 24 bytes per entry, regardless of the key's size. The hash is SipHash-2-4
-with a random secret for each map, so that nobody can craft two keys that collide and make one delete the other.
+with a random secret for each map, so that an attacker cannot craft two keys that collide and make one delete the other.
 """
 
 cimport cython

@@ -122,7 +122,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise ConfigError(f"the data frame has no column 'value'; its columns: {_names(schema)}")
     if options.topic is None and "topic" not in columns:
         raise ConfigError(
-            "no topic to write to: expected the option 'topic', or a column 'topic' with the topic of field row; "
+            "no topic to write to: expected the option 'topic', or a column 'topic' with the topic of each row; "
             f"the data frame's columns: {_names(schema)}"
         )
     for name, expected in COLUMNS.items():

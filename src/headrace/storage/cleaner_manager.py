@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class DiskErrorHandling(Protocol):
-    """How the log manager handles errors of its logs."""
+    """The log manager's handling of errors of its logs."""
 
     def attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
         """Runs an action; returns None if it fails."""

@@ -105,7 +105,7 @@ class InternalTopic:
     min_insync_replicas: int = 1
 
     def spec(self, live_brokers: int) -> TopicSpec:
-        """Returns the topic to create in a cluster of so many brokers."""
+        """Returns the topic to create in a cluster with this number of brokers."""
         factor = max(1, min(self.replication_factor, live_brokers))
         configs = {
             "cleanup.policy": "compact",

@@ -30,7 +30,7 @@ from headrace.protocol.messages.describe_configs import (
 )
 
 _RESOURCES_PER_TURN = 50
-"""Tools request all topics at once. After so many the loop handles other requests."""
+"""After this many resources the event loop handles other requests: tools request all topics at once."""
 
 
 @api(ApiKey.DESCRIBE_CONFIGS, 1, 4)

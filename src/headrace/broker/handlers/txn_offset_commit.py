@@ -108,7 +108,7 @@ async def _check_transaction(
     tp: TopicPartition,
     version: int,
 ) -> None:
-    """Checks that the group's partition belongs to the transaction; otherwise nobody would end it there (KIP-890)."""
+    """Checks that the group's partition belongs to the transaction; otherwise it would never end there (KIP-890)."""
     index = transactions.partition_of(request.transactional_id)
     if version >= _FIRST_THAT_ADDS_PARTITIONS:
         await transactions.runtime.call(

@@ -1,1 +1,1 @@
-"""What the shell tools share: options, connections, output, progress."""
+"""Shared parts of the shell tools: options, connections, output, progress."""

@@ -32,7 +32,7 @@ _BACKLOG_BYTES = 6 * 1024 * 1024
 """Enough to keep brokers busy: five requests of 1 MB in flight, and the next one."""
 _SENDER_TURN_SECONDS = 0.002
 _UNCLOSED_FLUSH_SECONDS = 4.0
-"""How long a producer that nobody closed tries to send its queued records."""
+"""How long a producer that was not closed tries to send its queued records at exit."""
 
 
 class Producer(BaseProducer):

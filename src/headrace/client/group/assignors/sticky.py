@@ -139,7 +139,7 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """The sticky assignor in two steps: a partition that moves is first assigned to nobody."""
+    """The sticky assignor in two steps: a partition that moves is first revoked, and assigned in the next rebalance."""
 
     name = "cooperative-sticky"
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("cooperative", "eager")
