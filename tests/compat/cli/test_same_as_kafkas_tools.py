@@ -112,7 +112,7 @@ class TestTopics:
         refused = ours("topics", "--alter", "--topic", topic, "--partitions", "2")
         assert refused.status == 1
         assert refused.err == (
-            f"headrace topics: topic {topic} has 3 partitions: they can only grow, and 2 would be fewer\n"
+            f"headrace topics: Topic {topic} has 3 partitions, which can only be increased, not changed to 2\n"
         )
 
 
@@ -382,7 +382,7 @@ class TestTransactions:
         with headrace.Producer(bootstrap_servers=java.bootstrap, transactional_id=f"id-{topic}") as producer:
             producer.init_transactions()
             producer.begin_transaction()
-            producer.send(topic, b"open", partition=0).get(30)
+            producer.send(topic, b"open", partition=0).get(timeout_ms=30_000)
             check(kafka("list"), ours("transactions", "list"))
             args = ("describe-producers", "--topic", topic, "--partition", "0")
             check(kafka(*args), ours("transactions", *args))
@@ -466,7 +466,7 @@ class TestConsole:
         """Compares output, exit code and committed offsets."""
         with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
             for value in (b"\0" * 8, b"short", b"\0" * 8, b"\0" * 8):
-                producer.send(f"{topic}-numbers", value).get(30)
+                producer.send(f"{topic}-numbers", value).get(timeout_ms=30_000)
         done = []
         for tool, run in (("kafka-console-consumer", java.tool), ("console-consumer", ours)):
             args = ["--topic", f"{topic}-numbers", "--group", f"{tool}-{topic}", "--from-beginning"]
@@ -545,7 +545,7 @@ class TestDumpLog:
         keys = [b"\0\0\0\1a\0\1b\0\0\0\0", b"\0\1abc", b"\0\x63abc", b"a", None]
         with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
             for key in keys:
-                producer.send(f"{topic}-keys", b"value", key=key).get(30)
+                producer.send(f"{topic}-keys", b"value", key=key).get(timeout_ms=30_000)
         file = Path(broker.data_dir) / f"{topic}-keys-0" / f"{0:020d}.log"  # type: ignore[attr-defined]
         given = ["--files", str(file), flag]
         kafka, mine = java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given)
@@ -566,7 +566,7 @@ class TestDumpLog:
                 producer.init_transactions()
                 for number in range(12):
                     producer.begin_transaction()
-                    producer.send("filled", b"x" * 600).get(30)
+                    producer.send("filled", b"x" * 600).get(timeout_ms=30_000)
                     (producer.commit_transaction if number % 2 else producer.abort_transaction)()
         files = sorted(file for file in (tmp_path / "data" / "filled-0").iterdir() if file.stem.isdigit())
         assert {file.suffix for file in files} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
