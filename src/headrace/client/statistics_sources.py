@@ -33,7 +33,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
     def fill(found: dict[str, Any]) -> None:
         found["rxmsgs"], found["rxmsg_bytes"] = traffic.records, traffic.bytes
         view = core.client.metadata.view
-        read_committed = core.settings.isolation_level == "read_committed"
+        read_committed = core.config.isolation_level == "read_committed"
         committed = core.coordinator.commits.last if core.coordinator is not None else {}
         with core.subscription.lock:
             for state in core.subscription.states():
@@ -82,7 +82,7 @@ def _lag(end: int, position: int) -> int:
 
 def producer_source(core: "ProducerCore") -> Source:
     """Returns the function that fills in a producer's fields."""
-    config = core.settings
+    config = core.config
     traffic = core.sender.traffic
     started = core.clock.monotonic()
 

@@ -130,7 +130,7 @@ def dead_letter_value(reason: "Column") -> "Column":
 
 
 def dead_letter_key() -> "Column":
-    """Returns the key of a dead letter: the record's key, or null if it is too long to fit beside the value."""
+    """Returns the key of a dead letter: the record's key, or null if it is too long to fit together with the value."""
     from pyspark.sql import functions as sf
 
     return sf.when(sf.octet_length("key") <= _MAX_CHARS, sf.col("key"))

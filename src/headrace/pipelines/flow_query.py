@@ -4,7 +4,7 @@
     <checkpoint>/<pipeline>/<flow>/state       the flow's own state (`Context.state_dir`)
     <checkpoint>/<pipeline>/<flow>/flow.json   values that must not change while the checkpoint exists
 
-Spark calls `FlowQuery.process_batch` for every batch, in a thread of its own: it calls `split`, writes all topics at
+Spark calls `FlowQuery.process_batch` for every batch, in a separate thread: it calls `split`, writes all topics at
 once, then the tables. Each write detects whether it has done this batch before, so a replayed batch has every row once,
 after a crash as well as after a failure. Temporary failures are retried (`retries_allowed`).
 

@@ -98,7 +98,7 @@ class Context:
     """The pipeline's settings, with the values given for this run (`--set key=value`)."""
     bootstrap_servers: str
     state_dir: str
-    """A directory beside the flow's checkpoint, for state that the flow itself keeps between batches."""
+    """A directory next to the flow's checkpoint, for state that the flow itself keeps between batches."""
 
     @property
     def dead_letters_topic(self) -> str | None:

@@ -142,7 +142,7 @@ def _starting(flow: Flow) -> Iterator[None]:
 
 
 def _create_session(spark: "SparkSession", cores: int) -> "SparkSession":
-    """Creates a session for the run, beside the user's session, with the settings that the runner relies on."""
+    """Creates a session for the run, in addition to the user's session, with the settings that the runner relies on."""
     from headrace.spark.sessions import let_streams_start_together
 
     session = spark.newSession()

@@ -1,6 +1,6 @@
 """Topics as Spark data frames, both ways: `format("headrace")` for `spark.read`, `readStream`, `write`, `writeStream`.
 
-Spark finds the format by itself (`pyspark_headrace`), without an import. `session` creates a Spark session with
+Spark finds the format automatically (`pyspark_headrace`), without an import. `session` creates a Spark session with
 suitable settings. The names below are imported on first use.
 """
 

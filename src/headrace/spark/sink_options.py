@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from headrace.client.config.producer import PRODUCER_KEYS
-from headrace.client.producer.config import check_settings
+from headrace.client.producer.config import check_config
 from headrace.common.errors import ConfigError
 from headrace.spark.options import client_settings, lower_keys
 
@@ -104,7 +104,7 @@ def _check(settings: Mapping[str, str], exactly_once: bool) -> None:
     """Runs the producer's own checks in the driver."""
     try:
         more = {"transactional_id": "-"} if exactly_once else {}
-        check_settings(PRODUCER_KEYS.load(settings, **more))
+        check_config(PRODUCER_KEYS.load(settings, **more))
     except ConfigError as error:
         hint = (
             "; set the option deliveryGuarantee to 'at-least-once' to write without transactions"

@@ -1,6 +1,6 @@
 """The stream reader: decides which offsets each micro-batch reads.
 
-One reader lives in a Python process beside the driver for as long as the query runs; Spark calls its `latestOffset`,
+One reader lives in a Python process next to the driver for as long as the query runs; Spark calls its `latestOffset`,
 `partitions` and so on. Another is pickled to tasks, which only call `read`. So a task's partition contains everything
 that the task needs.
 

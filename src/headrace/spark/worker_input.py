@@ -2,7 +2,7 @@
 
 Runs in tasks. If something before the sink fails (a source, a user's function, a killed task), Spark closes its side of
 the worker's socket. The iterator over Arrow batches takes that for a normal end, and the worker notices only after the
-writer has returned. A writer that commits by itself must know earlier.
+writer has returned. A writer that commits must know earlier.
 
 The bytes after the Arrow stream tell the two apart: after a normal end, Spark writes an end marker. The marker is only
 peeked at, so that the worker can read it later.

@@ -11,7 +11,7 @@ __all__ = ["EmbeddedBroker", "UnusedFaultWarning"]
 
 
 class UnusedFaultWarning(UserWarning):
-    """No request met a fault of a test, so the test did not test that fault."""
+    """A test injected a fault that no request hit, so the test did not cover that fault."""
 
 
 # Tests that only use a clock, and the start of pytest, do not import the broker.

@@ -39,7 +39,7 @@ def headrace_broker(
     headrace_properties: dict[str, object], request: pytest.FixtureRequest
 ) -> "Iterator[EmbeddedBroker]":
     """A running broker, shared by all tests of a run. After each test its faults are cleared, with a warning about
-    faults that no request has met; a paused or stopped broker is resumed or started again."""
+    faults that no request has hit; a paused or stopped broker is resumed or started again."""
     from headrace.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(headrace_properties) as broker:
@@ -77,7 +77,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def _restore(broker: "EmbeddedBroker") -> None:
-    """Restores the broker for the next test. Warns about faults that no request has met."""
+    """Restores the broker for the next test. Warns about faults that no request has hit."""
     unused = [fault for fault in broker.faults if not fault.hits]
     broker.faults.clear()
     broker.resume()

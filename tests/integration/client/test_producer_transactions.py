@@ -292,7 +292,7 @@ def test_survives_cut_connections(broker: EmbeddedBroker, topic: str, api: ApiKe
 
 def test_repeated_commit_waits_for_same_commit(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
-        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
+        producer.config = producer._core.config = dataclasses.replace(producer.config, max_block_ms=300)
         producer.begin_transaction()
         producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
         broker.pause()
@@ -301,7 +301,7 @@ def test_repeated_commit_waits_for_same_commit(broker: EmbeddedBroker, topic: st
         with pytest.raises(IllegalStateError):
             producer.abort_transaction()
         broker.resume()
-        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=60_000)
+        producer.config = producer._core.config = dataclasses.replace(producer.config, max_block_ms=60_000)
         producer.commit_transaction()
     assert committed(broker, topic) == [b"v"]
 
@@ -311,11 +311,11 @@ def test_abort_after_send_offsets_timeout(broker: EmbeddedBroker, topic: str) ->
     with make(broker, topic) as producer:
         producer.begin_transaction()
         producer.send_offsets_to_transaction({tp: 1}, topic)
-        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
+        producer.config = producer._core.config = dataclasses.replace(producer.config, max_block_ms=300)
         with broker.faults.delay(ApiKey.TXN_OFFSET_COMMIT, 600, times=1) as fault:
             with pytest.raises(KafkaTimeoutError, match="send_offsets"):
                 producer.send_offsets_to_transaction({tp: 2}, topic)
-            producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=60_000)
+            producer.config = producer._core.config = dataclasses.replace(producer.config, max_block_ms=60_000)
             producer.abort_transaction()
         assert fault.hits == 1
         with producer.transaction():

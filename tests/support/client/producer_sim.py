@@ -14,12 +14,12 @@ from typing import Any
 
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import RecordAppender, SerializedRecord
-from headrace.client.producer.accumulator import Accumulator, AccumulatorSettings
+from headrace.client.producer.accumulator import Accumulator, AccumulatorConfig
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.idempotence import IdempotenceManager
 from headrace.client.producer.metadata import ProducerMetadata
 from headrace.client.producer.network_client import NetworkClient, OnResponse
-from headrace.client.producer.sender import Sender, SenderSettings
+from headrace.client.producer.sender import Sender, SenderConfig
 from headrace.client.producer.sequences import ProducerIdAndEpoch, Sequences
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
@@ -247,7 +247,7 @@ class SimProducer(RecordAppender):
         self.buffers = BufferPool(memory_bytes, first_bytes or batch_bytes)
         self.wakes = 0
         random = random or make_random(0)
-        settings = AccumulatorSettings(
+        config = AccumulatorConfig(
             batch_bytes=batch_bytes,
             first_bytes=first_bytes or batch_bytes,
             linger=linger,
@@ -256,12 +256,12 @@ class SimProducer(RecordAppender):
             adaptive=adaptive,
         )
         self.accumulator = Accumulator(
-            settings, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.idempotence
+            config, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.idempotence
         )
         self.accumulator.set_leaders("t", [1] * partitions)
         self._topics = self.accumulator.topics
         self.sender = Sender(
-            SenderSettings(delivery_timeout=delivery_timeout, **sender),
+            SenderConfig(delivery_timeout=delivery_timeout, **sender),
             self.accumulator,
             self.cluster,
             self.metadata,

@@ -234,32 +234,30 @@ class FakeMetadata:
 class User:
     """A program with a consumer: polls and processes. Records listener calls and received records."""
 
-    def __init__(self, group: "Group", name: str, settings: dict[str, Any], chance: random.Random):
+    def __init__(self, group: "Group", name: str, config: dict[str, Any], chance: random.Random):
         self.group = group
         self.name = name
         self.chance = chance
         self.network = Network(group.coordinator, chance)
         self.subscription = SubscriptionState()
-        self.settings = CONSUMER_KEYS.load(
+        self.config = CONSUMER_KEYS.load(
             {
                 "group.id": GROUP,
                 "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 500,
                 "max.poll.interval.ms": 10_000,
                 "auto.commit.interval.ms": 700,
-                **settings,
+                **config,
             },
         )
         core = SimpleNamespace(
             clock=LoopClock(),
             backoff=Backoff(100, 1000, chance),
             metadata=group.metadata,
-            settings=self.settings,
-            events=ClientEvents(self.settings),
+            config=self.config,
+            events=ClientEvents(self.config),
         )
-        self.consumer_coordinator = ConsumerCoordinator(
-            core, self.settings, self.subscription, self, sender=self.network
-        )  # type: ignore[arg-type]
+        self.consumer_coordinator = ConsumerCoordinator(core, self.config, self.subscription, self, sender=self.network)  # type: ignore[arg-type]
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
         self.read: list[tuple[TopicPartition, int]] = []
         self.errors: list[Exception] = []
@@ -369,10 +367,10 @@ class Group:
         self._names = 0
         self._task = asyncio.create_task(self.coordinator.run())
 
-    async def add(self, *topics: str, name: str | None = None, **settings: Any) -> User:
+    async def add(self, *topics: str, name: str | None = None, **config: Any) -> User:
         self._names += 1
         name = name or f"user-{self._names}"
-        dotted = {key.replace("_", "."): value for key, value in settings.items()}
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
         user = self.users[name] = User(self, name, dotted, random.Random(self.chance.random()))
         await user.start(*topics)
         return user

@@ -26,9 +26,9 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
     return call
 
 
-def make(table: ClientTable = ADMIN_KEYS, cluster: FakeCluster | None = None, **settings: Any) -> ClientCore:
+def make(table: ClientTable = ADMIN_KEYS, cluster: FakeCluster | None = None, **config: Any) -> ClientCore:
     cluster = cluster or FakeCluster()
-    values = table.load({"bootstrap.servers": "host1:9092", **settings})
+    values = table.load({"bootstrap.servers": "host1:9092", **config})
     return ClientCore(values, dialer=cluster.network)
 
 

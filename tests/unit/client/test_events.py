@@ -16,8 +16,8 @@ from headrace.net.broker_pool import Node
 NODE = Node(3, "host", 9092)
 
 
-def make(**settings: Any) -> ClientEvents:
-    return ClientEvents(CONSUMER_KEYS.load(settings))
+def make(**config: Any) -> ClientEvents:
+    return ClientEvents(CONSUMER_KEYS.load(config))
 
 
 def test_events_without_callbacks_are_ignored() -> None:
@@ -86,9 +86,9 @@ def test_oauth_cb_returns_token() -> None:
     async def later(config: ClientConfig) -> Token:
         return Token("late", 2.0)
 
-    assert asyncio.run(make(oauth_cb=lambda settings: ("value", 1.0)).token()) == Token("value", 1.0)
+    assert asyncio.run(make(oauth_cb=lambda config: ("value", 1.0)).token()) == Token("value", 1.0)
     assert asyncio.run(make(oauth_cb=later).token()) == Token("late", 2.0)
     with pytest.raises(KafkaError, match="oauth_cb returned int"):
-        asyncio.run(make(oauth_cb=lambda settings: 5).token())
+        asyncio.run(make(oauth_cb=lambda config: 5).token())
     with pytest.raises(KafkaError, match="no oauth_cb"):
         asyncio.run(make().token())

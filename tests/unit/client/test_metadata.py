@@ -29,7 +29,7 @@ from headrace.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 
 class Setup:
-    def __init__(self, brokers: int = 1, net: dict[str, Any] | None = None, **settings: Any):
+    def __init__(self, brokers: int = 1, net: dict[str, Any] | None = None, **config: Any):
         self.cluster = FakeCluster(brokers)
         self.pool = BrokerPool(
             self.cluster.bootstrap,
@@ -37,7 +37,7 @@ class Setup:
             dialer=self.cluster.network,
             random=random.Random(3),
         )
-        self.metadata = Metadata(self.pool, MetadataConfig(**settings), random=random.Random(4))
+        self.metadata = Metadata(self.pool, MetadataConfig(**config), random=random.Random(4))
 
     @property
     def asked(self) -> list[list[str] | None]:

@@ -1,4 +1,4 @@
-"""`headrace configs`: settings of topics, brokers, groups and client metrics, with the flags of `kafka-configs.sh`.
+"""`headrace configs`: configs of topics, brokers, groups and client metrics, with the flags of `kafka-configs.sh`.
 
 Users and quotas (`--user`, `--client`, `--ip`) are not supported yet and are rejected.
 """

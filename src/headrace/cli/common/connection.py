@@ -221,12 +221,12 @@ def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...])
 
 
 def connects(function: F) -> F:
-    """Gives a command `--bootstrap-server` and `--command-config`, and itself a `connection` made from them."""
+    """Adds `--bootstrap-server` and `--command-config` to a command, and passes it a `connection` created from them."""
     return _connects(function, required=True)
 
 
 def connects_if_asked(function: F) -> F:
-    """As `connects`, for a tool that has something to say without a cluster."""
+    """Like `connects`, for a tool that can also run without a cluster."""
     return _connects(function, required=False)
 
 

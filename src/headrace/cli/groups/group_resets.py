@@ -108,7 +108,7 @@ def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
 
 
 class Reset:
-    """Computes new offsets. `way` is the flag that selects how."""
+    """Computes new offsets. `way` is the flag that selects the method."""
 
     def __init__(self, admin: "Admin", way: str, value: object = None):
         self._admin = admin

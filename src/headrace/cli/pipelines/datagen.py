@@ -110,7 +110,7 @@ def datagen(
 ) -> None:
     """Write events of a simulated shop to the topics ods_log and ods_db.
 
-    With --rate alone the events tell the time at which they are sent. Otherwise their times span an hour, or --span.
+    With --rate alone, each event has the time at which it is sent. Otherwise their times span an hour, or --span.
     """
     from headrace.shop.datagen import StreamSettings, create_topics, generate
     from headrace.shop.datagen.visits import DB, LOG

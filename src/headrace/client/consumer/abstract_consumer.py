@@ -28,7 +28,7 @@ from headrace.client.consumer.arguments import (
     check_max_records,
     check_timestamp,
     seek_target,
-    split_topics_and_settings,
+    split_topics_and_config,
     to_offsets,
 )
 from headrace.client.consumer.core import ConsumerCore
@@ -75,8 +75,8 @@ class AbstractConsumer(Generic[K, V]):
     """Set by the core when a poll may have something to do: records, an error, a user callback."""
 
     def __init__(self, arguments: "tuple[str | Mapping[str, object], ...]", keywords: Mapping[str, object]):
-        topics, settings = split_topics_and_settings(arguments)
-        self.config = CONSUMER_KEYS.load(settings, **keywords)
+        topics, config = split_topics_and_config(arguments)
+        self.config = CONSUMER_KEYS.load(config, **keywords)
         """The parsed configuration, for example `config.group_id`."""
         self._subscription = SubscriptionState()
         self._started_core: ConsumerCore | None = None

@@ -12,30 +12,30 @@ __all__ = [
     "check_timeout",
     "check_timestamp",
     "seek_target",
-    "split_topics_and_settings",
+    "split_topics_and_config",
     "to_offsets",
 ]
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-def split_topics_and_settings(
+def split_topics_and_config(
     arguments: "tuple[str | Mapping[str, object], ...]",
 ) -> tuple[list[str], dict[str, object]]:
-    """Splits a consumer's positional arguments into topic names and settings."""
+    """Splits a consumer's positional arguments into topic names and configuration."""
     topics: list[str] = []
-    settings: dict[str, object] = {}
+    config: dict[str, object] = {}
     for argument in arguments:
         if isinstance(argument, str):
             topics.append(argument)
         elif isinstance(argument, Mapping):
-            settings.update(argument)
+            config.update(argument)
         else:
             raise TypeError(
                 f"topics must be str, each a separate argument, not {type(argument).__name__}: "
                 "Consumer('orders', 'payments')"
             )
-    return topics, settings
+    return topics, config
 
 
 def check_timeout(timeout_ms: float) -> None:

@@ -39,7 +39,7 @@ class Consumer(AbstractConsumer[K, V]):
             for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Settings are keyword arguments (`group_id=...`) or a mapping with Kafka's names (`Consumer({"group.id": ...})`).
+    Configs are keyword arguments (`group_id=...`) or a mapping with Kafka's names (`Consumer({"group.id": ...})`).
     Only one thread at a time may use a consumer; any thread may call `wakeup`.
     """
 

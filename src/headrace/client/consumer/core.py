@@ -60,7 +60,7 @@ class ConsumerCore:
 
     def __init__(
         self,
-        settings: ConsumerConfig,
+        config: ConsumerConfig,
         notify: Callable[[], None],
         subscription: SubscriptionState | None = None,
         *,
@@ -69,17 +69,17 @@ class ConsumerCore:
         dialer: Dialer | None = None,
     ):
         """`notify` wakes a waiting poll; it is called on the loop and from the thread that polls."""
-        if settings.fetch_max_wait_ms >= settings.request_timeout_ms:
+        if config.fetch_max_wait_ms >= config.request_timeout_ms:
             raise ConfigError(
-                f"fetch.max.wait.ms ({settings.fetch_max_wait_ms}) must be less than request.timeout.ms "
-                f"({settings.request_timeout_ms}); otherwise every fetch without records would time out"
+                f"fetch.max.wait.ms ({config.fetch_max_wait_ms}) must be less than request.timeout.ms "
+                f"({config.request_timeout_ms}); otherwise every fetch without records would time out"
             )
-        reset_strategy = AutoOffsetResetStrategy(settings.auto_offset_reset)
-        room = settings.fetch_max_bytes + settings.max_partition_fetch_bytes
-        if settings.receive_message_max_bytes < room:
-            settings = replace(settings, receive_message_max_bytes=room)
-        self.settings = settings
-        self.client = ClientCore(settings, clock=clock, random=random, dialer=dialer)
+        reset_strategy = AutoOffsetResetStrategy(config.auto_offset_reset)
+        room = config.fetch_max_bytes + config.max_partition_fetch_bytes
+        if config.receive_message_max_bytes < room:
+            config = replace(config, receive_message_max_bytes=room)
+        self.config = config
+        self.client = ClientCore(config, clock=clock, random=random, dialer=dialer)
         self.loop = self.client.loop
         self.subscription = subscription or SubscriptionState()
         self.subscription.changed = self.changed
@@ -87,11 +87,11 @@ class ConsumerCore:
         self.buffer.on_drained = self.changed
         self.user_callbacks = UserCallbacks(self.loop, notify)
         self.coordinator: ConsumerCoordinator | None = None
-        if settings.group_id:
-            on_commit = self._call_commit_interceptors if settings.interceptors else None
-            self.coordinator = ConsumerCoordinator(self.client, settings, self.subscription, self, on_commit=on_commit)
+        if config.group_id:
+            on_commit = self._call_commit_interceptors if config.interceptors else None
+            self.coordinator = ConsumerCoordinator(self.client, config, self.subscription, self, on_commit=on_commit)
         self._notify = notify
-        self._read_committed = settings.isolation_level == READ_COMMITTED
+        self._read_committed = config.isolation_level == READ_COMMITTED
         self._errors: dict[object, Exception] = {}
         """Errors that the next polls raise, by partition, by topic, or under "group"."""
         self._work_is_due = False
@@ -114,16 +114,16 @@ class ConsumerCore:
             self.subscription,
             self.buffer,
             self.offset_fetcher,
-            _fetch_limits(settings),
+            _fetch_limits(config),
             self.client.backoff,
             notify,
         )
         self.collector = FetchCollector(
             self.subscription,
             self.buffer,
-            prepare(settings.key_deserializer),
-            prepare(settings.value_deserializer),
-            settings.on_partition_eof,
+            prepare(config.key_deserializer),
+            prepare(config.value_deserializer),
+            config.on_partition_eof,
         )
         self.client.statistics.add(consumer_source(self))
         self._unlisten = self.client.metadata.on_change(self._metadata_changed)
@@ -190,7 +190,7 @@ class ConsumerCore:
         self._work()
 
     def _match_pattern(self, view: ClusterView) -> bool:
-        return self.subscription.match(view.names(include_internal=not self.settings.exclude_internal_topics))
+        return self.subscription.match(view.names(include_internal=not self.config.exclude_internal_topics))
 
     def _assign_all(self, view: ClusterView) -> None:
         """Without a group, assigns all partitions of the subscribed topics, as kafka-python does."""
@@ -285,7 +285,7 @@ class ConsumerCore:
         self, offsets: Offsets, callback: Callable[[Offsets, KafkaError | None], object] | None
     ) -> "asyncio.Future[None]":
         """Commits on the loop. A later poll runs `callback`, or else `default.offset.commit.callback`."""
-        chosen = callback or self.settings.default_offset_commit_callback
+        chosen = callback or self.config.default_offset_commit_callback
         if chosen is None:
             return self._group().commits.commit_async(offsets)
 
@@ -296,7 +296,7 @@ class ConsumerCore:
 
     def _call_commit_interceptors(self, offsets: Offsets, error: KafkaError | None) -> None:
         if error is None:
-            for interceptor in self.settings.interceptors:
+            for interceptor in self.config.interceptors:
                 self.user_callbacks.add(partial(_call_on_commit, interceptor, offsets))
 
     async def committed(self, tp: TopicPartition, timeout_ms: float | None) -> OffsetAndMetadata | None:
@@ -337,18 +337,18 @@ class ConsumerCore:
             self.client.metadata,
             timestamps,
             read_committed=self._read_committed,
-            timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms,
+            timeout_ms=self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms,
             backoff=self.client.backoff,
         )
 
     async def topics(self, timeout_ms: float | None = None) -> set[str]:
-        timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         view = await self.client.metadata.update_all(timeout)
-        return set(view.names(include_internal=not self.settings.exclude_internal_topics))
+        return set(view.names(include_internal=not self.config.exclude_internal_topics))
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
         """Returns the partition numbers of a topic; None if the topic does not exist (yet)."""
-        timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         metadata = self.client.metadata
         check_name(topic)
         info = metadata.view.topic(topic)
@@ -404,7 +404,7 @@ class ConsumerCore:
             self.subscription.unsubscribe()
             with self.subscription.lock:
                 self.buffer.clear()
-            serialization.close(self.settings.key_deserializer, self.settings.value_deserializer)
+            serialization.close(self.config.key_deserializer, self.config.value_deserializer)
             self._notify()
 
 
@@ -415,17 +415,17 @@ def _call_on_commit(interceptor: Any, offsets: Offsets) -> None:
         _logger.exception("Interceptor %r failed in on_commit; the offsets are committed", interceptor)
 
 
-def _fetch_limits(settings: ConsumerConfig) -> FetchLimits:
+def _fetch_limits(config: ConsumerConfig) -> FetchLimits:
     return FetchLimits(
-        min_bytes=settings.fetch_min_bytes,
-        max_bytes=settings.fetch_max_bytes,
-        max_wait_ms=settings.fetch_max_wait_ms,
-        max_partition_bytes=settings.max_partition_fetch_bytes,
-        max_queued_bytes=settings.queued_max_messages_kbytes * 1024,
-        check_crcs=settings.check_crcs,
-        read_committed=settings.isolation_level == READ_COMMITTED,
-        sessions=settings.enable_incremental_fetch_sessions,
-        partition_eof=settings.enable_partition_eof,
-        rack=settings.client_rack,
-        metadata_max_age_ms=settings.metadata_max_age_ms,
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=config.fetch_max_bytes,
+        max_wait_ms=config.fetch_max_wait_ms,
+        max_partition_bytes=config.max_partition_fetch_bytes,
+        max_queued_bytes=config.queued_max_messages_kbytes * 1024,
+        check_crcs=config.check_crcs,
+        read_committed=config.isolation_level == READ_COMMITTED,
+        sessions=config.enable_incremental_fetch_sessions,
+        partition_eof=config.enable_partition_eof,
+        rack=config.client_rack,
+        metadata_max_age_ms=config.metadata_max_age_ms,
     )

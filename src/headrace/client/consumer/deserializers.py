@@ -54,7 +54,7 @@ class DeserializerWithHeaders(Protocol[T_co]):
 
 
 AnyDeserializer: TypeAlias = Deserializer[T] | DeserializerWithHeaders[T] | Callable[[bytes], T]
-"""What the configuration accepts as a deserializer. A function is also called with None for a null; the annotation is
+"""The deserializers that the config accepts. A function is also called with None for a null; the annotation is
 lenient so that functions such as `json.loads` fit."""
 
 

@@ -59,7 +59,7 @@ _TOPIC_ID_ERRORS = (UnknownTopicIdError.code, InconsistentTopicIdError.code)
 
 
 class FetchLimits(NamedTuple):
-    """The settings of fetch requests."""
+    """The configuration of fetch requests."""
 
     min_bytes: int = 1
     max_bytes: int = 52_428_800
@@ -434,7 +434,7 @@ class Fetcher:
     def _out_of_range(self, node_id: int, state: PartitionState) -> None:
         info = self._metadata.view.partition(state.tp)
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
-            # A follower may not have this offset yet, or no longer: ask the leader (KIP-392).
+            # A follower may not have this offset yet, or no longer: fetch from the leader (KIP-392).
             state.clear_preferred_replica()
             self._back_off(state)
         elif self._buffer.has(state.tp):

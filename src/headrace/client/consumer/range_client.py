@@ -40,14 +40,14 @@ _WAIT_AFTER_ERROR_SECONDS = 0.02
 
 
 class RangeClient:
-    """A client that reads ranges of offsets. One thread at a time may use it. Takes the consumer's settings."""
+    """A client that reads ranges of offsets. One thread at a time may use it. Takes the consumer's configuration."""
 
-    def __init__(self, settings: Mapping[str, object]):
-        self.settings = CONSUMER_KEYS.load(settings)
+    def __init__(self, config: Mapping[str, object]):
+        self.config = CONSUMER_KEYS.load(config)
         self._thread, self._core = LoopThread.start("headrace-ranges", self._create_core)
 
     async def _create_core(self) -> ClientCore[ConsumerConfig]:
-        return ClientCore(self.settings, allow_auto_create=False)
+        return ClientCore(self.config, allow_auto_create=False)
 
     def close(self) -> None:
         """May be called twice."""
@@ -58,12 +58,12 @@ class RangeClient:
     # ---- cluster
 
     def _timeout(self, timeout_ms: float | None) -> float:
-        return float(self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        return float(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     def topics(self, timeout_ms: float | None = None) -> list[str]:
         """Requests the names of all topics, including internal topics unless `exclude.internal.topics` is set."""
         view = self._thread.run(self._core.metadata.update_all(self._timeout(timeout_ms)))
-        return sorted(view.names(include_internal=not self.settings.exclude_internal_topics))
+        return sorted(view.names(include_internal=not self.config.exclude_internal_topics))
 
     def partitions(self, topics: Iterable[str], timeout_ms: float | None = None) -> dict[str, list[int]]:
         """Requests the partition numbers of topics. Leaves out topics that do not exist. Raises the error of a topic
@@ -96,7 +96,7 @@ class RangeClient:
                 self._core.pool,
                 self._core.metadata,
                 timestamps,
-                read_committed=self.settings.isolation_level == "read_committed",
+                read_committed=self.config.isolation_level == "read_committed",
                 timeout_ms=self._timeout(timeout_ms),
                 backoff=self._core.backoff,
             )

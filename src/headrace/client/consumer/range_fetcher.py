@@ -146,16 +146,16 @@ class RangeFetcher:
         await core.pool.connect(node_id, _PURPOSE)
         version = core.pool.version(node_id, ApiKey.FETCH)
         topic_id = view.topic_id(tp.topic)
-        settings = core.config
-        requested = RequestedPartition(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
+        config = core.config
+        requested = RequestedPartition(topic_id, offset, config.max_partition_fetch_bytes, info.leader_epoch)
         response = await fetch_once(
             core,
             node_id,
             version,
             {tp: requested},
-            settings.fetch_max_wait_ms,
-            settings.fetch_min_bytes,
-            settings.fetch_max_bytes,
+            config.fetch_max_wait_ms,
+            config.fetch_min_bytes,
+            config.fetch_max_bytes,
             _PURPOSE,
         )
         failed = error_for(response.error_code)
@@ -174,7 +174,7 @@ class RangeFetcher:
         if isinstance(error, OffsetOutOfRangeError):
             if is_leader:
                 raise OffsetsLostError(self._tp, offset)
-            # A follower may not have this offset yet, or no longer: ask the leader.
+            # A follower may not have this offset yet, or no longer: fetch from the leader.
             raise LeaderNotAvailableError(f"the follower of partition {self._tp} does not have offset {offset}")
         raise type(error)(f"{self._tp} at offset {offset}: {error}")
 

@@ -42,37 +42,37 @@ class ConsumerCoordinator:
     def __init__(
         self,
         core: ClientCore,
-        settings: ConsumerConfig,
+        config: ConsumerConfig,
         subscription: SubscriptionState,
         hooks: RebalanceHooks,
         *,
         sender: Sender | None = None,
         on_commit: OnCommit | None = None,
     ):
-        if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
             raise ConfigError(
-                f"heartbeat.interval.ms ({settings.heartbeat_interval_ms}) must be less than session.timeout.ms "
-                f"({settings.session_timeout_ms})"
+                f"heartbeat.interval.ms ({config.heartbeat_interval_ms}) must be less than session.timeout.ms "
+                f"({config.session_timeout_ms})"
             )
-        group_id = settings.group_id
+        group_id = config.group_id
         assert group_id is not None
         self._core = core
-        self._settings = settings
+        self._config = config
         self._subscription = subscription
         self._hooks = hooks
-        self.member = Member(group_id, settings.group_instance_id)
+        self.member = Member(group_id, config.group_instance_id)
         self._sender = sender or CoordinatorSender(core, group_id)
         self._coordinator = CoordinatorClient(self._sender)
-        self._poll_timer = PollTimer(core.clock, settings.max_poll_interval_ms)
-        assignors = make_assignors(settings.partition_assignment_strategy or DEFAULT_STRATEGY)
+        self._poll_timer = PollTimer(core.clock, config.max_poll_interval_ms)
+        assignors = make_assignors(config.partition_assignment_strategy or DEFAULT_STRATEGY)
         self.commits = CommitRequestManager(
             self._coordinator,
             self.member,
             subscription,
             core.backoff,
-            default_timeout_ms=settings.default_api_timeout_ms,
-            auto_commit_ms=settings.auto_commit_interval_ms if settings.enable_auto_commit else None,
-            require_stable=settings.isolation_level == "read_committed",
+            default_timeout_ms=config.default_api_timeout_ms,
+            auto_commit_ms=config.auto_commit_interval_ms if config.enable_auto_commit else None,
+            require_stable=config.isolation_level == "read_committed",
             rejoin=self.request_rejoin,
             on_commit=on_commit,
         )
@@ -80,8 +80,8 @@ class ConsumerCoordinator:
             self._coordinator,
             self.member,
             self._poll_timer,
-            interval_ms=settings.heartbeat_interval_ms,
-            session_timeout_ms=settings.session_timeout_ms,
+            interval_ms=config.heartbeat_interval_ms,
+            session_timeout_ms=config.session_timeout_ms,
             rejoin=self.request_rejoin,
             on_failure=self._handle_heartbeat_failure,
             on_poll_timeout=self._handle_poll_timeout,
@@ -93,12 +93,12 @@ class ConsumerCoordinator:
             assignors,
             rebalance_protocol(assignors),
             hooks,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.max_poll_interval_ms,
-            request_timeout_ms=settings.request_timeout_ms,
-            rack=settings.client_rack or None,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            rack=config.client_rack or None,
             find_topics=self._find_topics,
-            commit_processed=lambda: self.commits.commit_processed(settings.default_api_timeout_ms),
+            commit_processed=lambda: self.commits.commit_processed(config.default_api_timeout_ms),
         )
         self.rebalancing = False
         """True from the start of a rebalance until the new assignment is applied. Any thread may read it."""
@@ -180,7 +180,7 @@ class ConsumerCoordinator:
             return
         self._is_closed = True
         self._unlisten()
-        timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._stop_joining()
@@ -346,7 +346,7 @@ class ConsumerCoordinator:
         now = make_topics(new, self._rebalance.group_topics)
         if now.counts != topics.counts:
             self.request_rejoin("the partitions of subscribed topics changed")
-        elif self._settings.client_rack and now.racks != topics.racks:
+        elif self._config.client_rack and now.racks != topics.racks:
             self.request_rejoin("the racks of subscribed topics changed")
 
     async def _find_topics(self, names: frozenset[str]) -> Topics:
@@ -354,7 +354,7 @@ class ConsumerCoordinator:
         self._core.metadata.track(names)
         view = self._core.metadata.view
         if any(view.topic(name) is None for name in names):
-            view = await self._core.metadata.update(names, self._settings.request_timeout_ms)
+            view = await self._core.metadata.update(names, self._config.request_timeout_ms)
         return make_topics(view, names)
 
     def statistics(self) -> dict[str, Any]:

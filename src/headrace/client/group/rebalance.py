@@ -62,7 +62,7 @@ class RetryJoin(Exception):
 
 
 class Rebalance:
-    """The steps of a rebalance, and what the last one resulted in."""
+    """The steps of a rebalance, and the results of the last one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The record accumulator: queues of batches per partition, which of them are due, and which go into a record.
+"""The record accumulator: queues of batches per partition, which of them are due, and which go into a request.
 
     queue of a partition        oldest  [ full ] [ full ] [ open ]  <- records
                                 drain ─▶                              one batch of a partition per request
@@ -29,7 +29,7 @@ from headrace.records import Compression
 if TYPE_CHECKING:
     from headrace.client.producer.idempotence import IdempotenceManager
 
-__all__ = ["Accumulator", "AccumulatorSettings", "Flush", "Ready"]
+__all__ = ["Accumulator", "AccumulatorConfig", "Flush", "Ready"]
 
 NEVER = float("inf")
 TOPIC_FORGOTTEN = -1
@@ -40,7 +40,7 @@ _LOADS_FRESH_SECONDS = 0.01
 """Queue lengths are sampled at this interval."""
 
 
-class AccumulatorSettings(NamedTuple):
+class AccumulatorConfig(NamedTuple):
     """The accumulator's configs. Times are in seconds."""
 
     batch_bytes: int
@@ -76,7 +76,7 @@ class Accumulator:
 
     def __init__(
         self,
-        settings: AccumulatorSettings,
+        config: AccumulatorConfig,
         pool: BufferPool,
         clock: Clock,
         random: Random,
@@ -85,11 +85,11 @@ class Accumulator:
         idempotence: "IdempotenceManager | None" = None,
     ):
         """`wake` polls the sender. `idempotence` assigns sequence numbers and holds batches back."""
-        self.settings = settings
+        self.config = config
         self.pool = pool
         self.topics: dict[str, TopicQueues] = {}
         self.next_check = NEVER
-        """When the sender polls next without a wake-up."""
+        """The time at which the sender polls next without a wake-up."""
         self.slow_leaders: frozenset[int] = frozenset()
         """Leaders that have accepted no batch for `partitioner.availability.timeout.ms`."""
         self._clock = clock
@@ -141,14 +141,14 @@ class Accumulator:
                 if future is not None:
                     return future
                 due |= bool(queue.batches)
-                size = max(self.settings.first_bytes, record.batch_size_bytes)
+                size = max(self.config.first_bytes, record.batch_size_bytes)
                 if buffer is None:
                     buffer = self.pool.take(size)
                     if buffer is None:
                         return size
                 if self._idempotence is not None:
                     self._idempotence.maybe_add_partition(queue.tp)
-                batch = ProducerBatch(queue.tp, buffer, now, self.settings.codec, self.settings.level, size)
+                batch = ProducerBatch(queue.tp, buffer, now, self.config.codec, self.config.level, size)
                 buffer = None
                 future = record.append_to(batch)
                 assert future is not None
@@ -176,7 +176,7 @@ class Accumulator:
     def _grow(self, batch: ProducerBatch, more_bytes: int) -> bool:
         """Enlarges a batch for a record, if `batch.size` and the memory allow it."""
         needed = batch.size_in_bytes + more_bytes
-        if batch.is_closed or needed > self.settings.batch_bytes:
+        if batch.is_closed or needed > self.config.batch_bytes:
             return False
         if self.pool.large_bytes and needed > MIDDLE_BYTES:
             buffer = self.pool.exchange(batch.capacity)
@@ -184,7 +184,7 @@ class Accumulator:
                 return False
             batch.move(buffer)
             return True
-        capacity = min(max(2 * batch.capacity, needed), self.settings.batch_bytes)
+        capacity = min(max(2 * batch.capacity, needed), self.config.batch_bytes)
         if not self.pool.take_over(capacity - batch.capacity):
             return False
         batch.grow(capacity)
@@ -192,7 +192,7 @@ class Accumulator:
 
     def _sticky_is_full(self, queues: TopicQueues, more_bytes: int) -> bool:
         """Returns True if the sticky partition, with the next record, has received its share of bytes."""
-        return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.settings.first_bytes
+        return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.config.first_bytes
 
     def _choose_sticky(self, queues: TopicQueues, now: float) -> None:
         """Chooses the next sticky partition (KIP-794)."""
@@ -200,7 +200,7 @@ class Accumulator:
         if self.slow_leaders:
             fast = [index for index in candidates if queues.queues[index].leader not in self.slow_leaders]
             candidates = fast or candidates
-        if self.settings.adaptive and len(candidates) > 1:
+        if self.config.adaptive and len(candidates) > 1:
             loads, fresh_until = self._loads.get(queues.topic, (None, 0.0))
             if fresh_until <= now:
                 loads = weigh([(index, len(queues.queues[index].batches)) for index in candidates])
@@ -220,7 +220,7 @@ class Accumulator:
         queue.batches.append(batch)
         self._incomplete[batch] = None
         self._busy[queue] = None
-        return batch.is_closed or batch.created_at + self.settings.linger < self.next_check
+        return batch.is_closed or batch.created_at + self.config.linger < self.next_check
 
     def next_sticky(self, topic: str) -> int:
         """Returns the sticky partition, for a whole batch of records without keys, and chooses the next one."""
@@ -295,7 +295,7 @@ class Accumulator:
             return batch.retry_at if queue.leader == batch.leader_id else 0.0
         if send_all or batch.is_closed:
             return 0.0
-        return batch.created_at + self.settings.linger
+        return batch.created_at + self.config.linger
 
     def drain(self, leader: int, queues: Iterable[PartitionQueue], now: float) -> list[ProducerBatch]:
         """Takes one due batch of each queue for a request to this leader, within `max.request.size`. Drained queues
@@ -308,7 +308,7 @@ class Accumulator:
                 if not queue.batches or queue.is_muted or self._due_at(queue, send_all) > now:
                     continue
                 batch = queue.batches[0]
-                if drained and size + batch.size_in_bytes > self.settings.max_request_bytes:
+                if drained and size + batch.size_in_bytes > self.config.max_request_bytes:
                     break
                 if self._idempotence is not None and not self._idempotence.may_drain(batch):
                     continue
@@ -376,7 +376,7 @@ class Accumulator:
         expired: list[ProducerBatch] = []
         with self._lock:
             for queue in list(self._busy):
-                while queue.batches and queue.batches[0].created_at + self.settings.delivery_timeout <= now:
+                while queue.batches and queue.batches[0].created_at + self.config.delivery_timeout <= now:
                     expired.append(self._pop(queue))
                 if not queue.batches:
                     del self._busy[queue]

@@ -219,9 +219,9 @@ def _encode(
 ) -> Iterator[tuple[TopicPartition, bytearray]]:
     """Yields the encoded batches of all rows with their partitions."""
     core, ignore_keys = producer._core, producer._ignore_keys
-    settings = core.accumulator.settings
+    config = core.accumulator.config
     max_bytes = max(
-        1, min(_MAX_BATCH_BYTES, settings.max_request_bytes - _REQUEST_OVERHEAD_BYTES, core.settings.buffer_memory // 2)
+        1, min(_MAX_BATCH_BYTES, config.max_request_bytes - _REQUEST_OVERHEAD_BYTES, core.config.buffer_memory // 2)
     )
     names = data.schema.names
     if "value" not in names:
@@ -231,7 +231,7 @@ def _encode(
         _check_partitions(data.column(names.index("partition")), len(queues))
     by_rows = partition is None and ("partition" in names or ("key" in names and not ignore_keys))
     slice_bytes = min(
-        max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.settings.buffer_memory // 2
+        max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.config.buffer_memory // 2
     )
     for rows in _slices(data, slice_bytes):
         now_ms = core.clock.time_ms()
@@ -242,15 +242,15 @@ def _encode(
                 share,
                 timestamp=now_ms,
                 max_bytes=max_bytes,
-                codec=settings.codec,
-                level=settings.level,
+                codec=config.codec,
+                level=config.level,
                 spare=core.buffers.spare,
             )
             for encoded in encoded_batches:
-                if len(encoded) > settings.max_request_bytes:
+                if len(encoded) > config.max_request_bytes:
                     raise MessageSizeTooLargeError(
                         f"A row for topic {topic!r} is {len(encoded)} bytes when encoded, which is larger than "
-                        f"max.request.size ({settings.max_request_bytes} bytes)"
+                        f"max.request.size ({config.max_request_bytes} bytes)"
                     )
                 RecordBatch(encoded).patch_base_offset(0)  # brokers validate the offsets in a compressed batch
                 yield queues[share_partition].tp, encoded

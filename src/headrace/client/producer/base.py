@@ -13,7 +13,7 @@ from headrace.client.producer import serializers
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import RecordAppender, SerializedRecord
 from headrace.client.producer.accumulator import TOPIC_FORGOTTEN
-from headrace.client.producer.config import check_settings
+from headrace.client.producer.config import check_config
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.partitioners import partitioner_for
 from headrace.common.clock import SystemClock
@@ -38,7 +38,7 @@ class BaseProducer(RecordAppender):
     """A producer without its waits for metadata and memory."""
 
     def __init__(self, config: ProducerConfig):
-        self.config = check_settings(config)
+        self.config = check_config(config)
         """The parsed configuration, such as `config.acks`."""
         self._clock = SystemClock()
         self._key_serializer = serializers.prepare(self.config.key_serializer)

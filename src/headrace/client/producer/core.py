@@ -18,14 +18,14 @@ from headrace.client.config.types import ProducerConfig
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
 from headrace.client.producer._send import SerializedRecord
-from headrace.client.producer.accumulator import MIDDLE_BYTES, Accumulator, AccumulatorSettings
+from headrace.client.producer.accumulator import MIDDLE_BYTES, Accumulator, AccumulatorConfig
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.config import compression_level
 from headrace.client.producer.idempotence import IdempotenceManager
 from headrace.client.producer.interceptors import Interceptors
 from headrace.client.producer.metadata import ProducerMetadata
 from headrace.client.producer.network_client import NetworkClient
-from headrace.client.producer.sender import Sender, SenderSettings
+from headrace.client.producer.sender import Sender, SenderConfig
 from headrace.client.producer.sender_loop import TIMER_SLACK_SECONDS, SenderLoop
 from headrace.client.producer.transactions import TransactionManager
 from headrace.client.statistics_sources import producer_source
@@ -54,23 +54,23 @@ class ProducerCore:
 
     def __init__(
         self,
-        settings: ProducerConfig,
+        config: ProducerConfig,
         *,
         events: PoolEvents | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
         dialer: Dialer | None = None,
     ):
-        self.settings = settings
+        self.config = config
         self.client = ClientCore(
-            settings, events=events, clock=clock, random=random, dialer=dialer, max_in_flight=_POOL_IN_FLIGHT
+            config, events=events, clock=clock, random=random, dialer=dialer, max_in_flight=_POOL_IN_FLIGHT
         )
         self.clock = self.client.clock
-        self.interceptors = Interceptors(settings.interceptors)
+        self.interceptors = Interceptors(config.interceptors)
         self.fatal_error: BaseException | None = None
         self._is_closed = False
         self.sender_loop = SenderLoop(self.client.loop, self.clock)
-        self.network = NetworkClient(self.client, self.sender_loop, settings.acks, settings.request_timeout_ms)
+        self.network = NetworkClient(self.client, self.sender_loop, config.acks, config.request_timeout_ms)
         self.idempotence = self._create_idempotence_manager()
         self.transactions = self.idempotence if isinstance(self.idempotence, TransactionManager) else None
         self.accumulator = self._create_accumulator()
@@ -81,39 +81,39 @@ class ProducerCore:
         self.client.statistics.add(producer_source(self))
 
     def _create_idempotence_manager(self) -> IdempotenceManager | None:
-        settings = self.settings
-        if settings.transactional_id is not None:
+        config = self.config
+        if config.transactional_id is not None:
             return TransactionManager(
-                settings.transactional_id,
-                settings.transaction_timeout_ms,
+                config.transactional_id,
+                config.transaction_timeout_ms,
                 self.network,
                 self.client.backoff,
                 self.sender_loop,
                 self._on_fatal_error,
                 self._complete_batches,
             )
-        if settings.enable_idempotence:
+        if config.enable_idempotence:
             return IdempotenceManager(self.network, self.client.backoff, self.sender_loop, self._on_fatal_error)
         return None
 
     def _create_accumulator(self) -> Accumulator:
-        settings = self.settings
-        codec = Compression.from_name(settings.compression_type)
-        batch_bytes = min(settings.batch_size, settings.max_request_size)
-        first_bytes = min(settings.batch_size, _INITIAL_BATCH_BYTES)
+        config = self.config
+        codec = Compression.from_name(config.compression_type)
+        batch_bytes = min(config.batch_size, config.max_request_size)
+        first_bytes = min(config.batch_size, _INITIAL_BATCH_BYTES)
         large_bytes = batch_bytes if batch_bytes > MIDDLE_BYTES else 0
         return Accumulator(
-            AccumulatorSettings(
+            AccumulatorConfig(
                 batch_bytes=batch_bytes,
                 first_bytes=first_bytes,
-                linger=settings.linger_ms / 1000,
-                delivery_timeout=settings.delivery_timeout_ms / 1000,
-                max_request_bytes=settings.max_request_size,
+                linger=config.linger_ms / 1000,
+                delivery_timeout=config.delivery_timeout_ms / 1000,
+                max_request_bytes=config.max_request_size,
                 codec=codec,
-                level=compression_level(codec, settings),
-                adaptive=settings.partitioner_adaptive_partitioning_enable,
+                level=compression_level(codec, config),
+                adaptive=config.partitioner_adaptive_partitioning_enable,
             ),
-            BufferPool(settings.buffer_memory, first_bytes, large_bytes),
+            BufferPool(config.buffer_memory, first_bytes, large_bytes),
             self.clock,
             self.client.random,
             self.client.backoff,
@@ -122,15 +122,15 @@ class ProducerCore:
         )
 
     def _create_sender(self) -> Sender:
-        settings = self.settings
+        config = self.config
         return Sender(
-            SenderSettings(
-                acks=settings.acks,
-                max_in_flight=settings.max_in_flight_requests_per_connection,
-                retries=settings.retries,
-                request_timeout_ms=settings.request_timeout_ms,
-                delivery_timeout=settings.delivery_timeout_ms / 1000,
-                availability_timeout=settings.partitioner_availability_timeout_ms / 1000,
+            SenderConfig(
+                acks=config.acks,
+                max_in_flight=config.max_in_flight_requests_per_connection,
+                retries=config.retries,
+                request_timeout_ms=config.request_timeout_ms,
+                delivery_timeout=config.delivery_timeout_ms / 1000,
+                availability_timeout=config.partitioner_availability_timeout_ms / 1000,
                 timer_slack=TIMER_SLACK_SECONDS,
             ),
             self.accumulator,
@@ -150,8 +150,8 @@ class ProducerCore:
         size = record.batch_size_bytes
         limits = (
             ("the largest batch", _MAX_BATCH_BYTES),
-            ("max.request.size", self.settings.max_request_size),
-            ("buffer.memory", self.settings.buffer_memory),
+            ("max.request.size", self.config.max_request_size),
+            ("buffer.memory", self.config.buffer_memory),
         )
         for limit, max_bytes in limits:
             if size > max_bytes:
@@ -172,8 +172,8 @@ class ProducerCore:
     def memory_timeout(self) -> KafkaTimeoutError:
         """Returns the error for a record that found no memory within max.block.ms."""
         return KafkaTimeoutError(
-            f"Failed to allocate memory within max.block.ms={self.settings.max_block_ms}: the records that wait to be "
-            f"sent fill buffer.memory={self.settings.buffer_memory}"
+            f"Failed to allocate memory within max.block.ms={self.config.max_block_ms}: the records that wait to be "
+            f"sent fill buffer.memory={self.config.buffer_memory}"
         )
 
     # ---- the loop
@@ -187,7 +187,7 @@ class ProducerCore:
         return self.sender.poll()
 
     def _on_fatal_error(self, error: BaseException) -> None:
-        _logger.error("Producer %s fails all further records after a fatal error: %s", self.settings.client_id, error)
+        _logger.error("Producer %s fails all further records after a fatal error: %s", self.config.client_id, error)
         self.fatal_error = error
         if isinstance(error, KafkaError):
             self.client.events.error(error, fatal=True)
@@ -258,13 +258,13 @@ class ProducerCore:
 
     async def _within_max_block(self, method: str, operation: Awaitable[None]) -> None:
         try:
-            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
                 await operation
         except TimeoutError as error:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"Timeout expired after max.block.ms={self.settings.max_block_ms} while awaiting {method}(); it "
+                f"Timeout expired after max.block.ms={self.config.max_block_ms} while awaiting {method}(); it "
                 "continues, and calling it again waits for the same operation"
             ) from None
 
@@ -292,14 +292,14 @@ class ProducerCore:
         except TimeoutError:
             _logger.warning(
                 "Producer %s: closed after %s s with %d batches unsent; their records are lost",
-                self.settings.client_id,
+                self.config.client_id,
                 timeout,
                 self.accumulator.incomplete_count,
             )
         except KafkaError as error:
             _logger.warning(
                 "Producer %s: closed without aborting its transaction, which stays open for transaction.timeout.ms: %s",
-                self.settings.client_id,
+                self.config.client_id,
                 error,
             )
         finally:
@@ -315,7 +315,7 @@ class ProducerCore:
         self.sender.fail_in_flight(closed)
         self.sender.fail_queued(closed)
         self.interceptors.close()
-        serialization.close(self.settings.key_serializer, self.settings.value_serializer)
+        serialization.close(self.config.key_serializer, self.config.value_serializer)
 
 
 def _release(future: "asyncio.Future[None]") -> None:

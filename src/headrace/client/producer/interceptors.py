@@ -87,7 +87,7 @@ class Interceptors:
         return call_both
 
     def on_acknowledgement(self, error: BaseException | None, metadata: RecordMetadata | None) -> None:
-        """Tells the interceptors that a record was acknowledged or failed. `metadata` is None if `send` raised."""
+        """Notifies the interceptors that a record was acknowledged or failed. `metadata` is None if `send` raised."""
         for interceptor in self._interceptors:
             notify = getattr(interceptor, "on_acknowledgement", None)
             if notify is None:

@@ -81,7 +81,7 @@ class ProducerMetadata:
         self._metadata.request_update(topics)
 
     def topic_id(self, topic: str) -> Uuid:
-        """Returns the topic's ID, or the zero UUID if brokers do not tell it. Notes that the topic is in use."""
+        """Returns the topic's ID, or the zero UUID if the brokers do not return it. Notes that the topic is in use."""
         now = self._clock.monotonic()
         if self._next_use.get(topic, 0.0) < now:
             self._next_use[topic] = now + _USE_SECONDS

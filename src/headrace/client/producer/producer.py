@@ -1,5 +1,5 @@
-"""The blocking producer. `send` runs in the calling thread, which may be any; the network runs in a thread of the
-producer's own, with an event loop."""
+"""The blocking producer. `send` runs in the calling thread, which may be any; the network runs in the producer's own
+thread, with an event loop."""
 
 import functools
 import threading

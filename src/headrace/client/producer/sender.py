@@ -46,7 +46,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceData,
 )
 
-__all__ = ["Sender", "SenderSettings"]
+__all__ = ["Sender", "SenderConfig"]
 
 _logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _LAST_VERSION_WITH_NAMES = 12
 """Later versions of Produce identify topics by ID only."""
 
 
-class SenderSettings(NamedTuple):
+class SenderConfig(NamedTuple):
     """The sender's configs. Timeouts without a unit are in seconds."""
 
     acks: int = -1
@@ -82,7 +82,7 @@ class Sender:
 
     def __init__(
         self,
-        settings: SenderSettings,
+        config: SenderConfig,
         accumulator: Accumulator,
         network: NetworkClient,
         metadata: ProducerMetadata,
@@ -91,14 +91,14 @@ class Sender:
         idempotence: IdempotenceManager | None = None,
     ):
         """`wake` calls `poll` soon."""
-        self.settings = settings
+        self.config = config
         self._accumulator = accumulator
         self._network = network
         self._metadata = metadata
         self._clock = clock
         self._wake = wake
         self._idempotence = idempotence
-        self._mutes = idempotence is None and settings.max_in_flight == 1
+        self._mutes = idempotence is None and config.max_in_flight == 1
         self._leaders: dict[int, _Leader] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_expiry = 0.0
@@ -124,14 +124,14 @@ class Sender:
             self._expire(now)
         if self._idempotence is not None:
             self._idempotence.prepare()
-        now += self.settings.timer_slack
+        now += self.config.timer_slack
         ready = accumulator.ready(now)
         if ready.leaderless:
             self._metadata.request_update(ready.leaderless)
         next_check = min(ready.next_check, self._next_expiry)
         for node_id, queues in ready.by_leader.items():
             next_check = min(next_check, self._send_to_leader(node_id, queues, now))
-        if self.settings.availability_timeout:
+        if self.config.availability_timeout:
             self._update_slow_leaders(now)
         accumulator.next_check = next_check
         return next_check
@@ -141,7 +141,7 @@ class Sender:
         leader = self._leaders.get(node_id)
         if leader is None:
             leader = self._leaders[node_id] = _Leader()
-        while leader.in_flight < self.settings.max_in_flight:
+        while leader.in_flight < self.config.max_in_flight:
             if not self._network.is_ready(node_id):
                 leader.stalled_since = min(leader.stalled_since, now)
                 delay = self._network.reconnect_delay(node_id)
@@ -180,8 +180,8 @@ class Sender:
             self._in_flight[batch] = None
         request = ProduceRequest(
             transactional_id=None if idempotence is None else idempotence.transactional_id,
-            acks=self.settings.acks,
-            timeout_ms=self.settings.request_timeout_ms,
+            acks=self.config.acks,
+            timeout_ms=self.config.request_timeout_ms,
             topic_data=list(topics.values()),
         )
         if self._mutes:
@@ -201,7 +201,7 @@ class Sender:
             self._handle_response(batches, sent, None, error)
 
     def _update_slow_leaders(self, now: float) -> None:
-        timeout = self.settings.availability_timeout
+        timeout = self.config.availability_timeout
         self._accumulator.slow_leaders = frozenset(
             node_id for node_id, leader in self._leaders.items() if now - leader.stalled_since > timeout
         )
@@ -224,7 +224,7 @@ class Sender:
             self._in_flight.pop(batch, None)
         if self._mutes:
             self._accumulator.mute(batches, False)
-        if error is None and self.settings.acks == 0:
+        if error is None and self.config.acks == 0:
             for batch in batches:
                 self._complete(batch, -1, -1)
             return
@@ -290,8 +290,8 @@ class Sender:
             # The batch expired while it was in flight; only its memory is left to release.
             self._accumulator.release(batch)
             return
-        expired = now >= batch.created_at + self.settings.delivery_timeout
-        if not expired and batch.attempts < self.settings.retries and self._may_retry(batch, error):
+        expired = now >= batch.created_at + self.config.delivery_timeout
+        if not expired and batch.attempts < self.config.retries and self._may_retry(batch, error):
             self.retries += 1
             _logger.debug("Retrying %s: %s", batch, error)
             batch.last_error = error
@@ -299,7 +299,7 @@ class Sender:
             self._poll_after_response = True
             return
         if expired:
-            error = delivery_timeout_error(batch, self.settings.delivery_timeout, error)
+            error = delivery_timeout_error(batch, self.config.delivery_timeout, error)
         # A broker that returned a non-retriable error did not write the batch. Without a response, it may have.
         known_unwritten = isinstance(error, KafkaError) and not error.retriable and error.code >= 0
         self._fail(batch, error, known_unwritten, record_errors)
@@ -356,7 +356,7 @@ class Sender:
     def _split(self, batch: ProducerBatch) -> None:
         """Splits a batch into parts of at most half its size, so that repeated splits end whatever the topic's limit
         is."""
-        max_bytes = min(self._accumulator.settings.batch_bytes, max(batch.size_in_bytes // 2, 1))
+        max_bytes = min(self._accumulator.config.batch_bytes, max(batch.size_in_bytes // 2, 1))
         parts = batch.split(max_bytes)
         _logger.debug("Split %s, which is too large for its topic, into %d batches", batch, len(parts))
         if self._idempotence is not None:
@@ -370,7 +370,7 @@ class Sender:
         return self._network.connection_errors.get(leader, batch.last_error)
 
     def _expire(self, now: float) -> None:
-        timeout = self.settings.delivery_timeout
+        timeout = self.config.delivery_timeout
         for batch in self._accumulator.expire(now):
             # A batch that was never sent is certainly not in the log.
             error = delivery_timeout_error(batch, timeout, self._last_error(batch))

@@ -1,7 +1,7 @@
 """Sequence numbers of an idempotent producer: brokers recognize repeated batches and notice missing ones (KIP-98, 360).
 
 Each batch carries the producer ID, the producer epoch and the sequence number of its first record. A leader accepts a
-partition's batches in sequence only, and answers a batch that it already has with the batch's offset. So:
+partition's batches in sequence only, and responds to a batch that it already has with the batch's offset. So:
 
 - A batch keeps its sequence number in all retries, and is retried before later batches are sent.
 - Until the first batch of an epoch is acknowledged, its partition has no other batch in flight: a leader without state

@@ -54,14 +54,14 @@ from headrace.protocol.messages.offset_fetch import (
 class Lab:
     """An admin client and its brokers."""
 
-    def __init__(self, brokers: int = 1, **settings: Any):
+    def __init__(self, brokers: int = 1, **config: Any):
         self.cluster = FakeCluster(brokers)
         self.brokers = self.cluster.brokers
         self.coordinators: dict[str, int] = {}
         for broker in self.brokers:
             broker.on(ApiKey.FIND_COORDINATOR, self.find_coordinator)
         host, port = self.cluster.bootstrap[0]
-        values = ADMIN_KEYS.load(bootstrap_servers=f"{host}:{port}", **settings)
+        values = ADMIN_KEYS.load(bootstrap_servers=f"{host}:{port}", **config)
         self.admin = AdminCore.__new__(AdminCore)
         self.admin.core = ClientCore(values, dialer=self.cluster.network)
 

@@ -24,8 +24,8 @@ def make_logs(brokers=1, partitions=1, **options):
     return logs
 
 
-async def position_of(logs, **settings):
-    async with logs.consumer(**settings) as consumer:
+async def position_of(logs, **config):
+    async with logs.consumer(**config) as consumer:
         consumer.assign([T0])
         return await consumer.position(T0)
 

@@ -44,11 +44,11 @@ def kinds(user: User) -> list[str]:
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky", None])
 def test_members_join_and_leave(strategy: str | None) -> None:
     async def test(group: Group) -> None:
-        settings = {} if strategy is None else {"partition_assignment_strategy": strategy}
-        first = await group.add("t", **settings)
+        config = {} if strategy is None else {"partition_assignment_strategy": strategy}
+        first = await group.add("t", **config)
         await group.until(lambda: group.is_settled(*ALL))
         assert first.told == [("assigned", frozenset(ALL))]
-        second = await group.add("t", **settings)
+        second = await group.add("t", **config)
         await group.until(lambda: group.is_settled(*ALL) and second.owns)
         assert len(first.owns) == len(second.owns) == 3
         await group.remove(first)

@@ -4,12 +4,12 @@ import pytest
 
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.config.types import ProducerConfig
-from headrace.client.producer.config import check_settings
+from headrace.client.producer.config import check_config
 from headrace.common.errors import ConfigError
 
 
 def load(**given: object) -> ProducerConfig:
-    return check_settings(PRODUCER_KEYS.load(**given))
+    return check_config(PRODUCER_KEYS.load(**given))
 
 
 def test_conflicting_configs_disable_default_idempotence() -> None:

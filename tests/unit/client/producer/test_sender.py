@@ -37,9 +37,9 @@ def settle(producer: SimProducer, ms: int = 2000) -> None:
             producer.cluster.respond_to_all(node_id)
 
 
-def started(**settings: Any) -> SimProducer:
+def started(**config: Any) -> SimProducer:
     """Returns a producer whose first record is acknowledged, so that several batches may be in flight."""
-    producer = SimProducer(**settings)
+    producer = SimProducer(**config)
     producer.put(b"first")
     producer.poll()
     producer.cluster.respond()
