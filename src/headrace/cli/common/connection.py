@@ -1,8 +1,9 @@
 """Connections to a cluster: the options that all tools share, and clients created from them.
 
-A client may need half a minute to report that no broker is reachable. A tool reports it within two seconds: the first
-contact must succeed in that time, and the client's own timeouts apply afterwards. Several bootstrap servers are tried
-in parallel, and the clients start with the first one that responds.
+A client may need half a minute to report that no broker is reachable. A tool reports it within a second, and within
+five seconds that a broker accepts connections but does not respond: a busy broker may take longer than a second. After
+the first contact the client's own timeouts apply. Several bootstrap servers are tried in parallel, and the clients
+start with the first one that responds.
 """
 
 import socket
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONNECT_SECONDS = 0.9
-_RESPONSE_MS = 1000
+_RESPONSE_MS = 5000
 _HEAD_START_SECONDS = 0.3
 _CLOSE_MS = 3000
 _MAX_REQUEST = 1 << 20
@@ -140,7 +141,7 @@ class Connection:
         raise Failure("; ".join([*silent, *closed])) if silent else _Unreachable(closed)
 
     def _first_timeout_ms(self) -> int:
-        """Returns the timeout of the first request: a second, or longer if the user's file sets one."""
+        """Returns the timeout of the first request: five seconds, or longer if the user's file sets one."""
         given = [int(text) for key in _TIMEOUT_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
         return max([_RESPONSE_MS, *given])
 
