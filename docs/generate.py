@@ -92,7 +92,7 @@ A broker reads its configs from a `server.properties` file, as in Kafka, and fro
 $ headrace server config/server.properties --override log.dirs=/var/lib/headrace --override num.partitions=3
 ```
 
-An invalid value or combination is an error of one line that names the key, the value and what is expected; the error
+An invalid value or combination is an error of one line that names the key, the value and the expected value; the error
 for an unknown key suggests a similar one. Without a file a broker listens on `127.0.0.1:9092` and stores its data in
 `./headrace-data`.
 
