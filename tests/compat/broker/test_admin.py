@@ -34,7 +34,7 @@ def refused(*codes: int) -> Iterator[None]:
     assert caught.value.code in codes, caught.value
 
 
-def settings(admin: Admin, topic: str, *names: str) -> dict[str, str | None]:
+def configs(admin: Admin, topic: str, *names: str) -> dict[str, str | None]:
     found = admin.configs("topic", topic)
     return {name: found[name].value for name in names}
 
@@ -188,7 +188,7 @@ def test_describes_the_cluster(admin: Admin, broker: Broker) -> None:
     assert found.id
 
 
-# ---- settings
+# ---- configs
 
 
 def test_incremental_change_keeps_other_configs(incremental: Admin, new_topic: Callable[..., str]) -> None:
@@ -196,10 +196,10 @@ def test_incremental_change_keeps_other_configs(incremental: Admin, new_topic: C
     incremental.alter("topic", name, [("set", "retention.ms", "7777"), ("set", "segment.bytes", "2000000")])
     names = ("retention.ms", "max.message.bytes", "segment.bytes")
     expected = {"retention.ms": "7777", "max.message.bytes": "2000", "segment.bytes": "2000000"}
-    eventually(lambda: settings(incremental, name, *names) == expected, "the settings are changed")
+    eventually(lambda: configs(incremental, name, *names) == expected, "the configs are changed")
     incremental.alter("topic", name, [("delete", "retention.ms", None), ("set", "max.message.bytes", "3000")])
     expected |= {"retention.ms": str(7 * 24 * 3_600_000), "max.message.bytes": "3000"}
-    eventually(lambda: settings(incremental, name, *names) == expected, "one is the default again")
+    eventually(lambda: configs(incremental, name, *names) == expected, "one is the default again")
     assert incremental.configs("topic", name)["retention.ms"].is_default
 
 
@@ -213,7 +213,7 @@ def test_list_configs(incremental: Admin, new_topic: Callable[..., str]) -> None
     for operation, value, expected in steps:
         incremental.alter("topic", name, [(operation, "cleanup.policy", value)])
         eventually(
-            lambda expected=expected: settings(incremental, name, "cleanup.policy") == {"cleanup.policy": expected},
+            lambda expected=expected: configs(incremental, name, "cleanup.policy") == {"cleanup.policy": expected},
             f"cleanup.policy is {expected}",
         )
     with refused(INVALID_CONFIG, INVALID_REQUEST):
@@ -225,7 +225,7 @@ def test_refuses_invalid_changes(incremental: Admin, new_topic: Callable[..., st
     for key, value in (("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "burn")):
         with refused(INVALID_CONFIG):
             incremental.alter("topic", name, [("set", "max.message.bytes", "2000"), ("set", key, value)])
-    assert settings(incremental, name, "retention.ms", "max.message.bytes") == {
+    assert configs(incremental, name, "retention.ms", "max.message.bytes") == {
         "retention.ms": "1000",
         "max.message.bytes": "1048588",
     }
@@ -242,7 +242,7 @@ def test_alter_configs_replaces_all(
     name = new_topic(retention_ms=1000, max_message_bytes=2000)
     admin.replace("topic", name, {"retention.ms": "7777"})
     expected = {"retention.ms": "7777", "max.message.bytes": "1048588"}
-    eventually(lambda: settings(admin, name, *expected) == expected, "the others have their defaults again")
+    eventually(lambda: configs(admin, name, *expected) == expected, "the others have their defaults again")
     with refused(INVALID_CONFIG):
         admin.replace("topic", name, {"retention.ms": "soon"})
 
@@ -265,13 +265,13 @@ def test_broker_configs_are_topic_defaults(incremental: Admin, new_topic: Callab
         try:
             incremental.alter("broker", broker_name, [("set", "log.retention.ms", "5555000")])
             eventually(
-                lambda: settings(incremental, name, "retention.ms") == {"retention.ms": "5555000"},
+                lambda: configs(incremental, name, "retention.ms") == {"retention.ms": "5555000"},
                 "the topic has the broker's setting",
             )
         finally:
             incremental.alter("broker", broker_name, [("delete", "log.retention.ms", None)])
         eventually(
-            lambda: settings(incremental, name, "retention.ms") == {"retention.ms": str(7 * 24 * 3_600_000)},
+            lambda: configs(incremental, name, "retention.ms") == {"retention.ms": str(7 * 24 * 3_600_000)},
             "the topic has Kafka's default again",
         )
     with refused(INVALID_CONFIG, INVALID_REQUEST):

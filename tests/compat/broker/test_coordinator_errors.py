@@ -1,6 +1,6 @@
 """Well-formed but invalid requests to the coordinators, and the error that each gets.
 
-What is expected is what Apache Kafka answers. The requests go over a plain socket, as no client would send them.
+The expected errors are Apache Kafka's. The requests are sent over a plain socket, because no client would send them.
 """
 
 from collections.abc import Callable, Iterator
@@ -368,7 +368,7 @@ def mark(
     return WriteTxnMarkersRequest(markers=[marker])
 
 
-# ---- what is wrong with them
+# ---- invalid values
 
 
 class Case(NamedTuple):

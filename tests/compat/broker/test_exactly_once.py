@@ -1,8 +1,8 @@
 """Consume-process-produce loops with transactions that are killed repeatedly, together with the broker.
 
-Several share a group; they come and go, and abort now and then. What `read_committed` readers see of their output, one
-that follows all the time and one that comes at the end, is every record of the input once and in order. The seed of
-what happens is printed; `HEADRACE_TRANSACTION_ROUNDS` sets how much does.
+Several loops share a group; they start, stop, and sometimes abort. Two `read_committed` readers of their output, one
+during the test and one at the end, receive every input record once and in order. The random seed is printed;
+`HEADRACE_TRANSACTION_ROUNDS` sets the number of rounds.
 """
 
 import os
@@ -121,7 +121,7 @@ def rows_of(number: int) -> list[Record]:
 
 
 def wait_for(goal: int, loops: list[Loop], consumer: confluent.Consumer, seen: Seen) -> None:
-    """Waits until so many output records were read."""
+    """Waits until this number of output records was read."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while sum(map(len, seen.values())) < goal:
         assert time.monotonic() < deadline, "the loops do not get on"

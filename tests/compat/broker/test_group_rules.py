@@ -1,6 +1,6 @@
 """Responses of the group coordinator to raw requests that no well-behaved client sends.
 
-Each case is a group of its own. What is expected here is what Apache Kafka answers.
+Each case has its own group. The expected responses are Apache Kafka's.
 """
 
 from collections.abc import Callable, Iterator
@@ -312,7 +312,7 @@ def offsets_do_not(group: Group) -> object:
     return [none.commit(), none.fetch(0), none.state(), none.delete(), none.fetch(0)]
 
 
-# ---- groups that are not there
+# ---- missing groups
 
 
 @expect([UnknownMemberIdError, UnknownMemberIdError, UnknownMemberIdError])

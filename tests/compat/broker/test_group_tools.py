@@ -19,9 +19,8 @@ Run = Callable[..., Rows]
 
 @pytest.fixture(scope="module")
 def run(apache_kafka: None, group_broker: Broker) -> Iterator[Run]:
-    """Runs the tool and returns its table: words, line by line, sorted, since the tool has some in any order.
-
-    Its exit status says nothing: it is 0 also when the tool has printed an error.
+    """Runs the tool and returns its table as lists of words, sorted, because the order of some lines is undefined. The
+    exit status is useless: it is 0 even if the tool has printed an error.
     """
     with Java(group_broker.bootstrap) as java:
 

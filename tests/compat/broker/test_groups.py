@@ -1,10 +1,8 @@
 """Consumer groups of other projects' clients and ours: assignments when members join, leave, crash and hang.
 
 Each member is a process (see `tests.support.coordinator.group_members`), so that it can crash and hang as processes
-do. What
-a
-client cannot do is not here: librdkafka (confluent-kafka) has no sticky strategy that is eager, aiokafka none that is
-cooperative. Commits and lag are in `test_group_offsets`, Kafka's own tool in `test_group_tools`.
+do. Cases that a client does not support are left out: librdkafka (confluent-kafka) has no eager sticky strategy,
+aiokafka no cooperative one. Commits and lag are in `test_group_offsets`, Kafka's own tool in `test_group_tools`.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,9 @@
 """A broker that is killed and restarted repeatedly under the load of all three Python clients.
 
-No acknowledged record may be lost, and each producer's records are in order in each partition. A record may be there
-twice, if it was written but the answer did not get through: what counts is where it is first. Consumers that read all
-the time see exactly what is there in the end, with no record twice and none left out.
-
-`HEADRACE_BROKER_KILL_ROUNDS` says how often (3 times by default).
+No acknowledged record may be lost, and each producer's records are in order in each partition. A record may occur twice
+if it was written but its response was lost; only its first occurrence counts. Consumers that read during the kills
+receive exactly the records of the final log, none twice and none missing. `HEADRACE_BROKER_KILL_ROUNDS` sets the number
+of kills (default: 3).
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Consumers that wait: the broker delays their fetch until there is data, or until the timeout.
 
-How long a thing took is not asserted. A wait that the broker does not end by itself would run into the deadline, as
-consumers here are ready to wait for minutes.
+No durations are asserted. The consumers wait for minutes, so a fetch that the broker does not complete would exceed the
+test's deadline.
 """
 
 import threading

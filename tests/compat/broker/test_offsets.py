@@ -106,7 +106,7 @@ def test_consumers_look_up_offsets(broker: Broker, topic: str, look: Callable[..
     assert look(broker, topic, list(TIMES_MS)) == {"beginning": TRIMMED, "end": COUNT, "times": TIMES_MS}
 
 
-def test_the_java_consumer_looks_up_offsets(java: Java, topic: str) -> None:
+def test_java_consumer_looks_up_offsets(java: Java, topic: str) -> None:
     assert java_lookups(java, topic, list(TIMES_MS)) == {"beginning": TRIMMED, "end": COUNT, "times": TIMES_MS}
 
 
@@ -157,7 +157,7 @@ def test_finds_a_timestamp_inside_a_compressed_batch(
     assert admin.offset(name, 0, "max_timestamp") == (99, START_MS + 99_000)
 
 
-# ---- offsets that are not there: the consumer starts over where it is told to
+# ---- offsets out of range: the consumer applies auto.offset.reset
 
 
 @pytest.mark.parametrize("outside", [0, COUNT + 100])

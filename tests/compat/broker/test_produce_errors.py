@@ -30,8 +30,8 @@ def small_batches(client: Client) -> dict[str, object]:
 def test_record_too_large(client: Client, new_topic: Callable[..., str]) -> None:
     """The record is refused permanently; records to other partitions, and later ones, succeed.
 
-    Nothing follows it at once to its partition: if a small record finds room beside it, then the Java client (4.3)
-    splits the batch into the same two again and again, against Apache Kafka too.
+    No record follows it immediately in its partition: if a small record shares its batch, the Java client (4.3) splits
+    the batch into the same two forever, also with Apache Kafka.
     """
     topic = new_topic(3)
     small = [row for partition in range(3) for row in numbered(5, partition)]
@@ -138,7 +138,7 @@ def test_compression_type_of_the_topic(
             assert set(found) == {"none" if stored == "uncompressed" else stored}
 
 
-# ---- topics and partitions that are not there
+# ---- missing topics and partitions
 
 
 def test_errors_for_missing_partitions(broker: Broker, kcat: Kcat, new_topic: Callable[..., str]) -> None:

@@ -1,4 +1,4 @@
-"""The admin client against a broker in a process of its own, with another project's clients as the ones it administers.
+"""The admin client with a broker in its own process, and with producers and consumers of another project.
 
 Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafka.
 """
@@ -53,13 +53,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    settings = {
+    configs = {
         "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
     }
-    with make_broker(tmp_path_factory.mktemp("admin") / "data", settings) as running:
+    with make_broker(tmp_path_factory.mktemp("admin") / "data", configs) as running:
         yield running
 
 
@@ -88,7 +88,7 @@ def produce(broker: Broker, topic: str, count: int, partition: int = 0, timestam
 
 
 def await_value(admin: headrace.Admin, topic: str, key: str, value: str) -> None:
-    """Kafka's brokers hear of a change after it was acknowledged."""
+    """Waits until a config has a value: Kafka's brokers apply a change after it was acknowledged."""
     resource = ConfigResource("topic", topic, [key])
     eventually(lambda: admin.describe_configs([resource])[resource][key] == value, f"{key} is {value}")
 
@@ -96,7 +96,7 @@ def await_value(admin: headrace.Admin, topic: str, key: str, value: str) -> None
 # ---- topics
 
 
-def test_a_topic_is_created_described_and_deleted(admin: headrace.Admin, name: str) -> None:
+def test_creates_describes_and_deletes_topic(admin: headrace.Admin, name: str) -> None:
     made = admin.create_topics(
         [NewTopic(name, 2, 1, topic_configs={"retention.ms": 5000, "cleanup.policy": "compact"})]
     )
@@ -119,24 +119,24 @@ def test_a_topic_is_created_described_and_deleted(admin: headrace.Admin, name: s
     eventually(lambda: name not in admin.list_topics(), "the topic is gone")
 
 
-def test_all_topics(admin: headrace.Admin, topic: str) -> None:
+def test_lists_all_topics(admin: headrace.Admin, topic: str) -> None:
     assert admin.describe_topics()[topic].name == topic
 
 
-def test_topics_as_kafka_python_takes_them(admin: headrace.Admin, name: str) -> None:
+def test_create_topics_accepts_kafka_python_arguments(admin: headrace.Admin, name: str) -> None:
     admin.create_topics({name: {"num_partitions": 2, "configs": {"retention.ms": 7000}}, f"{name}-b": {}})
     admin.create_topics([f"{name}-c"])
     assert len(admin.describe_topics([name])[name].partitions) == 2
     assert set(admin.list_topics()) >= {name, f"{name}-b", f"{name}-c"}
 
 
-def test_a_topic_with_its_replicas_assigned(admin: headrace.Admin, name: str) -> None:
+def test_creates_topic_with_replica_assignment(admin: headrace.Admin, name: str) -> None:
     (broker_id,) = [each.id for each in admin.describe_cluster().brokers]
     admin.create_topics([NewTopic(name, replica_assignments={0: [broker_id], 1: [broker_id]})])
     assert len(admin.describe_topics([name])[name].partitions) == 2
 
 
-def test_each_topic_has_an_error_of_its_own(admin: headrace.Admin, topic: str, name: str) -> None:
+def test_each_topic_has_its_own_error(admin: headrace.Admin, topic: str, name: str) -> None:
     wanted = [NewTopic(topic), NewTopic("not a name"), NewTopic(f"{name}-x", 0), NewTopic(f"{name}-y", 1, 99)]
     results = admin.create_topics([*wanted, NewTopic(f"{name}-z", 1)], raise_errors=False)
     assert isinstance(results[topic].error, TopicAlreadyExistsError)
@@ -158,7 +158,7 @@ def test_validation_only(admin: headrace.Admin, name: str) -> None:
         admin.create_topics([NewTopic(name, 2, topic_configs={"retention.ms": "soon"})], validate_only=True)
 
 
-def test_topics_that_do_not_exist(admin: headrace.Admin, name: str) -> None:
+def test_missing_topics(admin: headrace.Admin, name: str) -> None:
     unknown = Uuid(int=12345)
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_topics([name])
@@ -171,13 +171,13 @@ def test_topics_that_do_not_exist(admin: headrace.Admin, name: str) -> None:
     assert name not in admin.list_topics()
 
 
-def test_deleting_by_id(admin: headrace.Admin, topic: str) -> None:
+def test_deletes_topic_by_id(admin: headrace.Admin, topic: str) -> None:
     topic_id = admin.describe_topics([topic])[topic].topic_id
     assert admin.delete_topics([topic_id])[topic_id].name == topic
     eventually(lambda: topic not in admin.list_topics(), "the topic is gone")
 
 
-def test_more_partitions(admin: headrace.Admin, topic: str) -> None:
+def test_creates_partitions(admin: headrace.Admin, topic: str) -> None:
     admin.create_partitions({topic: 4}, validate_only=True)
     assert len(admin.describe_topics([topic])[topic].partitions) == 3
     admin.create_partitions({topic: NewPartitions(5)})
@@ -186,7 +186,7 @@ def test_more_partitions(admin: headrace.Admin, topic: str) -> None:
         admin.create_partitions({topic: 2})
 
 
-def test_partitions_page_by_page(admin: headrace.Admin, topic: str, name: str) -> None:
+def test_describes_partitions_in_pages(admin: headrace.Admin, topic: str, name: str) -> None:
     admin.create_topics([NewTopic(f"{name}-other", 4)])
     results = admin.describe_topic_partitions([topic, f"{name}-other"], response_partition_limit=2)
     assert [each.partition for each in results[topic].partitions] == [0, 1, 2]
@@ -196,7 +196,7 @@ def test_partitions_page_by_page(admin: headrace.Admin, topic: str, name: str) -
     assert isinstance(results[f"{name}-none"].error, UnknownTopicOrPartitionError)
 
 
-def test_waiting_for_topics_has_a_deadline(admin: headrace.Admin, topic: str, name: str) -> None:
+def test_wait_for_topics_times_out(admin: headrace.Admin, topic: str, name: str) -> None:
     admin.wait_for_topics([topic])
     with pytest.raises(KafkaTimeoutError):
         admin.wait_for_topics([f"{name}-never"], timeout_ms=300)
@@ -205,7 +205,7 @@ def test_waiting_for_topics_has_a_deadline(admin: headrace.Admin, topic: str, na
 # ---- partitions
 
 
-def test_offsets_by_name_and_by_time(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_lists_offsets_by_spec_and_timestamp(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     produce(broker, topic, 10, timestamp=1_700_000_000_000)
     tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     offsets = admin.list_partition_offsets({tp: OffsetSpec.LATEST, empty: OffsetSpec.LATEST})
@@ -219,7 +219,7 @@ def test_offsets_by_name_and_by_time(admin: headrace.Admin, broker: Broker, topi
     assert (newest.offset, newest.timestamp) == (9, 1_700_000_000_009)
 
 
-def test_offsets_of_partitions_that_do_not_exist(admin: headrace.Admin, topic: str, name: str) -> None:
+def test_offsets_of_missing_partitions(admin: headrace.Admin, topic: str, name: str) -> None:
     tps = [TopicPartition(topic, 0), TopicPartition(topic, 9), TopicPartition(f"{name}-none", 0)]
     offsets = admin.list_partition_offsets(dict.fromkeys(tps, OffsetSpec.LATEST), raise_errors=False)
     assert offsets[tps[0]].offset == 0
@@ -228,7 +228,7 @@ def test_offsets_of_partitions_that_do_not_exist(admin: headrace.Admin, topic: s
     assert list(offsets) == tps
 
 
-def test_deleting_records(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_deletes_records(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     produce(broker, topic, 10)
     produce(broker, topic, 5, partition=1)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -240,10 +240,10 @@ def test_deleting_records(admin: headrace.Admin, broker: Broker, topic: str) -> 
     assert results[second].error is None
 
 
-# ---- settings
+# ---- configs
 
 
-def test_settings_of_a_topic(admin: headrace.Admin, topic: str) -> None:
+def test_topic_configs(admin: headrace.Admin, topic: str) -> None:
     resource = ConfigResource("topic", topic)
     entries = admin.describe_configs([resource])[resource].entries
     assert entries["retention.ms"].value == "604800000"
@@ -259,7 +259,7 @@ def test_settings_of_a_topic(admin: headrace.Admin, topic: str) -> None:
     assert "segment.bytes" not in modified
 
 
-def test_lists_are_added_to_and_taken_from(admin: headrace.Admin, topic: str) -> None:
+def test_appends_and_subtracts_list_values(admin: headrace.Admin, topic: str) -> None:
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, ["cleanup.policy"])
 
     def alter(op: AlterConfigOp, value: str | None, expected: str) -> None:
@@ -273,7 +273,7 @@ def test_lists_are_added_to_and_taken_from(admin: headrace.Admin, topic: str) ->
     assert list(admin.describe_configs([resource])[resource].entries) == ["cleanup.policy"]
 
 
-def test_settings_go_back_to_their_defaults(admin: headrace.Admin, topic: str) -> None:
+def test_resets_configs_to_defaults(admin: headrace.Admin, topic: str) -> None:
     resource = ConfigResource("topic", topic)
     admin.alter_configs([ConfigResource("topic", topic, {"retention.ms": 1000, "segment.bytes": 2_000_000})])
     await_value(admin, topic, "segment.bytes", "2000000")
@@ -283,7 +283,7 @@ def test_settings_go_back_to_their_defaults(admin: headrace.Admin, topic: str) -
     assert admin.describe_configs([resource])[resource]["segment.bytes"] == "2000000"
 
 
-def test_wrong_settings_have_an_error_each(admin: headrace.Admin, topic: str, name: str) -> None:
+def test_invalid_configs_have_their_own_errors(admin: headrace.Admin, topic: str, name: str) -> None:
     good = ConfigResource("topic", topic, {"retention.ms": 1000})
     bad = ConfigResource("topic", f"{name}-none", {"retention.ms": 1})
     results = admin.alter_configs([good, bad], validate_only=True, raise_errors=False)
@@ -296,7 +296,7 @@ def test_wrong_settings_have_an_error_each(admin: headrace.Admin, topic: str, na
     assert admin.describe_configs([ConfigResource("topic", topic)])[good].entries["retention.ms"].is_default
 
 
-def test_settings_of_a_broker(admin: headrace.Admin) -> None:
+def test_broker_configs(admin: headrace.Admin) -> None:
     (broker_id,) = [each.id for each in admin.describe_cluster().brokers]
     resource = ConfigResource("broker", str(broker_id))
     entries = admin.describe_configs([resource], include_documentation=True)[resource].entries
@@ -307,7 +307,7 @@ def test_settings_of_a_broker(admin: headrace.Admin) -> None:
     assert dynamic
 
 
-def test_who_has_settings(admin: headrace.Admin, topic: str) -> None:
+def test_lists_config_resources(admin: headrace.Admin, topic: str) -> None:
     assert ConfigResource("topic", topic) in admin.list_config_resources(["topic"])
     assert all(each.resource_type is ConfigResourceType.BROKER for each in admin.list_config_resources(["broker"]))
 
@@ -315,7 +315,7 @@ def test_who_has_settings(admin: headrace.Admin, topic: str) -> None:
 # ---- the cluster
 
 
-def test_the_cluster(admin: headrace.Admin, broker: Broker) -> None:
+def test_describes_cluster(admin: headrace.Admin, broker: Broker) -> None:
     cluster = admin.describe_cluster()
     (only,) = cluster.brokers
     assert f"{only.host}:{only.port}" == broker.bootstrap
@@ -328,10 +328,10 @@ def test_the_cluster(admin: headrace.Admin, broker: Broker) -> None:
     assert isinstance(admin.describe_features(), dict)
 
 
-def test_log_directories(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_describes_log_directories(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     produce(broker, topic, 3)
     tps = {TopicPartition(topic, number) for number in range(3)}
-    # Kafka's brokers make the logs of a topic after they have told of its leaders.
+    # Kafka's brokers create the logs of a topic after metadata shows its leaders.
     eventually(lambda: set(next(iter(admin.describe_log_dirs([topic]).values()))[0].replicas) == tps, "all logs")
     ((broker_id, dirs),) = admin.describe_log_dirs([topic]).items()
     (described,) = dirs
@@ -349,16 +349,16 @@ def test_log_directories(admin: headrace.Admin, broker: Broker, topic: str) -> N
 
 
 class Member:
-    """A consumer of another project, that is in a group."""
+    """A group member of another project's client."""
 
-    def __init__(self, broker: Broker, topic: str, group: str, **settings: Any):
+    def __init__(self, broker: Broker, topic: str, group: str, **configs: Any):
         self.consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": group,
                 "client.id": "the-member",
                 "enable.auto.commit": False,
-                **{key.replace("_", "."): value for key, value in settings.items()},
+                **{key.replace("_", "."): value for key, value in configs.items()},
             }
         )
         self.consumer.subscribe([topic])
@@ -371,7 +371,7 @@ class Member:
         self.consumer.close()
 
 
-def test_a_group_with_a_member(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_describes_group_with_member(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     group = f"{topic}-group"
     with Member(broker, topic, group):
         eventually(lambda: admin.describe_groups([group])[group].state == "Stable", "the group is stable")
@@ -395,7 +395,7 @@ def test_a_group_with_a_member(admin: headrace.Admin, broker: Broker, topic: str
     assert group not in {each.group_id for each in admin.list_groups()}
 
 
-def test_offsets_of_a_group(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_group_offsets(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     group = f"{topic}-group"
     first, second, third = (TopicPartition(topic, number) for number in range(3))
     produce(broker, topic, 10, timestamp=1_700_000_000_000)
@@ -419,7 +419,7 @@ def test_offsets_of_a_group(admin: headrace.Admin, broker: Broker, topic: str) -
     admin.delete_groups([group])
 
 
-def test_offsets_of_a_group_with_members_are_not_altered(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_refuses_to_alter_offsets_of_active_group(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     group = f"{topic}-group"
     with Member(broker, topic, group):
         eventually(lambda: admin.describe_groups([group])[group].state == "Stable", "the group is stable")
@@ -430,11 +430,11 @@ def test_offsets_of_a_group_with_members_are_not_altered(admin: headrace.Admin, 
             admin.delete_group_offsets(group, [tp])
 
 
-def test_members_are_removed(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_removes_members(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     group = f"{topic}-group"
     member = Member(broker, topic, group, group_instance_id="static-one", session_timeout_ms=60_000)
     eventually(lambda: admin.describe_groups([group])[group].state == "Stable", "the group is stable")
-    member.consumer.close()  # a static member that leaves for a while
+    member.consumer.close()  # a static member that leaves temporarily
     assert len(admin.describe_groups([group])[group].members) == 1
     wrong = MemberToRemove(group_instance_id="static-two")
     right = MemberToRemove(group_instance_id="static-one", reason="it does not come back")
@@ -456,7 +456,7 @@ def test_members_are_removed(admin: headrace.Admin, broker: Broker, topic: str) 
         )
 
 
-def test_groups_that_do_not_exist(admin: headrace.Admin, name: str) -> None:
+def test_missing_groups(admin: headrace.Admin, name: str) -> None:
     described = admin.describe_groups([name], raise_errors=False)[name]
     assert described.state == "Dead" or isinstance(described.error, GroupIdNotFoundError)
     with pytest.raises(GroupIdNotFoundError):
@@ -467,7 +467,7 @@ def test_groups_that_do_not_exist(admin: headrace.Admin, name: str) -> None:
 # ---- transactions
 
 
-def test_transactions(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_lists_and_describes_transactions(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     transactional_id = f"{topic}-txn"
     tp = TopicPartition(topic, 0)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
@@ -503,7 +503,7 @@ def test_transactions(admin: headrace.Admin, broker: Broker, topic: str) -> None
         producer.commit_transaction(60)
 
 
-def test_a_transaction_is_aborted_on_one_partition(admin: headrace.Admin, broker: Broker, topic: str) -> None:
+def test_aborts_transaction_on_one_partition(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     tp = TopicPartition(topic, 1)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic}-hanging"})
     producer.init_transactions(60)
@@ -517,15 +517,15 @@ def test_a_transaction_is_aborted_on_one_partition(admin: headrace.Admin, broker
     assert admin.list_partition_offsets({tp: OffsetSpec.LATEST}, "read_committed")[tp].offset == 2
 
 
-def test_transactions_that_do_not_exist(admin: headrace.Admin, name: str) -> None:
+def test_missing_transactions(admin: headrace.Admin, name: str) -> None:
     with pytest.raises(TransactionalIdNotFoundError):
         admin.describe_transactions([name])
 
 
-# ---- both faces
+# ---- asyncio
 
 
-def test_the_same_for_asyncio(broker: Broker, name: str) -> None:
+def test_asyncio_client(broker: Broker, name: str) -> None:
     async def main() -> None:
         async with headrace.aio.Admin({"bootstrap.servers": broker.bootstrap}) as admin:
             await admin.start()

@@ -1,5 +1,4 @@
-"""Arguments that cannot be used: what kafka-python raises is raised here too, with sentences of our own. And its
-serializers do here."""
+"""Invalid arguments raise the same errors as in kafka-python, with other messages. Its serializers can be used here."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -83,26 +82,26 @@ def consumers(broker: Broker) -> Iterator[tuple[Any, Any]]:
 
 
 def check_same(theirs: Callable[[], object], ours: Callable[[], object]) -> None:
-    with pytest.raises(Exception) as told:
+    with pytest.raises(Exception) as raised:
         theirs()
-    expected: Any = told.type
+    expected: Any = raised.type
     if issubclass(expected, kafka.errors.KafkaError):
         expected = getattr(headrace.errors, expected.__name__)
-    elif issubclass(expected, AttributeError | KeyError):  # an accident of theirs, not what they say
+    elif issubclass(expected, AttributeError | KeyError):  # accidental errors of kafka-python
         expected = (TypeError, ValueError)
-    with pytest.raises(expected) as answered:
+    with pytest.raises(expected) as raised:
         ours()
-    assert str(answered.value)
+    assert str(raised.value)
 
 
 @pytest.mark.parametrize("what", PRODUCER)
-def test_of_a_producer(producers: tuple[Any, Any], what: str) -> None:
+def test_invalid_producer_arguments(producers: tuple[Any, Any], what: str) -> None:
     theirs, ours = producers
     check_same(lambda: PRODUCER[what](theirs), lambda: PRODUCER[what](ours))
 
 
 @pytest.mark.parametrize("what", CONSUMER)
-def test_of_a_consumer(consumers: tuple[Any, Any], what: str) -> None:
+def test_invalid_consumer_arguments(consumers: tuple[Any, Any], what: str) -> None:
     theirs, ours = consumers
     check_same(
         lambda: CONSUMER[what](theirs, kafka.TopicPartition), lambda: CONSUMER[what](ours, headrace.TopicPartition)
@@ -110,11 +109,9 @@ def test_of_a_consumer(consumers: tuple[Any, Any], what: str) -> None:
 
 
 def test_serializers_of_kafka_python(broker: Broker) -> None:
-    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap}
+    config: dict[str, Any] = {"bootstrap_servers": broker.bootstrap}
     tp = headrace.TopicPartition(TOPIC, 1)
-    with headrace.Producer(
-        key_serializer=DefaultSerializer(), value_serializer=JsonSerializer(), **settings
-    ) as producer:
+    with headrace.Producer(key_serializer=DefaultSerializer(), value_serializer=JsonSerializer(), **config) as producer:
         for key, value in (("Schlüssel", {"a": [1, None]}), (None, "text"), ("deleted", None)):
             producer.send(TOPIC, value, key=key, partition=1).get(timeout_ms=60_000)
     with headrace.Consumer(
@@ -122,7 +119,7 @@ def test_serializers_of_kafka_python(broker: Broker) -> None:
         value_deserializer=JsonSerializer(),
         auto_offset_reset="earliest",
         consumer_timeout_ms=PATIENCE_MS,
-        **settings,
+        **config,
     ) as consumer:
         consumer.assign([tp])
         found = [next(consumer) for _ in range(3)]

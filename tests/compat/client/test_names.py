@@ -1,4 +1,4 @@
-"""Who knows kafka-python finds the same methods here, with the same arguments in the same places."""
+"""The clients have kafka-python's methods, with the same parameters in the same order."""
 
 import inspect
 
@@ -8,27 +8,27 @@ import pytest
 import headrace
 import headrace.errors
 
-_PRODUCER_ELSEWHERE = {"max_usable_produce_magic"}
-_CONSUMER_ELSEWHERE = {"bootstrap"}
-"""What there is no need for: what is sent is always the newest format, and what is used connects by itself."""
+_PRODUCER_OMITTED = {"max_usable_produce_magic"}
+_CONSUMER_OMITTED = {"bootstrap"}
+"""Methods that are not needed: records always have the newest format, and clients connect on first use."""
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "elsewhere"),
+    ("theirs", "ours", "omitted"),
     [
-        (kafka.KafkaProducer, headrace.Producer, _PRODUCER_ELSEWHERE),
-        (kafka.KafkaConsumer, headrace.Consumer, _CONSUMER_ELSEWHERE),
+        (kafka.KafkaProducer, headrace.Producer, _PRODUCER_OMITTED),
+        (kafka.KafkaConsumer, headrace.Consumer, _CONSUMER_OMITTED),
     ],
     ids=["producer", "consumer"],
 )
-def test_methods_of_kafka_python(theirs: type, ours: type, elsewhere: set[str]) -> None:
-    names = {name for name, each in inspect.getmembers(theirs, callable) if not name.startswith("_")} - elsewhere
+def test_methods_of_kafka_python(theirs: type, ours: type, omitted: set[str]) -> None:
+    names = {name for name, each in inspect.getmembers(theirs, callable) if not name.startswith("_")} - omitted
     assert [name for name in sorted(names) if not hasattr(ours, name)] == []
     for name in sorted(names):
-        wanted = list(inspect.signature(getattr(theirs, name)).parameters)
-        given = list(inspect.signature(getattr(ours, name)).parameters)
-        wanted = [each for each in wanted if each not in ("raw", "null_logger")]
-        assert given[: len(wanted)] == wanted, name
+        expected = list(inspect.signature(getattr(theirs, name)).parameters)
+        actual = list(inspect.signature(getattr(ours, name)).parameters)
+        expected = [each for each in expected if each not in ("raw", "null_logger")]
+        assert actual[: len(expected)] == expected, name
 
 
 def test_fields_of_kafka_python() -> None:
@@ -58,8 +58,8 @@ _NEVER_RAISED = {
     "UnrecognizedBrokerVersion",
     "UnsupportedCodecError",
 }
-"""What kafka-python has for its own parts to tell each other, or for what cannot happen here. A reply that makes no
-sense costs the connection: KafkaConnectionError."""
+"""Errors that kafka-python uses internally, or that cannot occur here. An invalid response closes the connection and
+raises KafkaConnectionError."""
 
 _BASES = ("KafkaError", "RetriableError", "InvalidMetadataError", "BrokerResponseError", "AuthorizationError")
 
@@ -74,10 +74,10 @@ def test_errors_of_kafka_python() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(kafka_python_errors()) - _NEVER_RAISED))
-def test_what_catches_an_error_of_kafka_python_catches_it_here(name: str) -> None:
+def test_errors_have_the_base_classes_of_kafka_python(name: str) -> None:
     theirs, ours = kafka_python_errors()[name], getattr(headrace.errors, name)
     if name == "KafkaConfigurationError":
-        assert issubclass(ours, ValueError)  # and no KafkaError: what is wrong is the program
+        assert issubclass(ours, ValueError)  # not a KafkaError: the program is wrong
         return
     for each in theirs.__mro__:
         if each.__name__ in headrace.errors.__all__:

@@ -1,4 +1,4 @@
-"""Statistics have every field that librdkafka's have, of the same kind, so that what reads those reads these."""
+"""Statistics have all fields of librdkafka's, with the same types, so that programs can read either."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 class Collector:
-    """Keeps the last statistics that were told."""
+    """Keeps the last reported statistics."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}
@@ -32,7 +32,7 @@ class Collector:
         self.last = json.loads(text)
 
 
-def settings(broker: EmbeddedBroker, collector: Collector) -> dict[str, Any]:
+def config(broker: EmbeddedBroker, collector: Collector) -> dict[str, Any]:
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "client.id": "me",
@@ -46,11 +46,11 @@ def until(condition: Callable[[], Any], poll: Callable[[], object]) -> None:
         poll()
         return bool(condition())
 
-    eventually(check, "the statistics tell it", PATIENCE)
+    eventually(check, "the statistics show the expected values", PATIENCE)
 
 
 def kinds(value: Any, path: str = "") -> dict[str, type]:
-    """Every field, by where it is. Names of brokers, topics and partitions, and numbers of requests, stand for all."""
+    """Returns the type of every field by its path. `*` stands for names of brokers, topics and partitions."""
     found: dict[str, type] = {}
     if isinstance(value, dict):
         for key, each in value.items():
@@ -64,25 +64,25 @@ def kinds(value: Any, path: str = "") -> dict[str, type]:
 
 
 def check(ours: dict[str, Any], theirs: dict[str, Any], but: tuple[str, ...] = ()) -> None:
-    mine, wanted = kinds(ours), kinds(theirs)
-    missing = {name for name in wanted if name not in mine and not name.startswith(but or ("-",))}
+    mine, expected = kinds(ours), kinds(theirs)
+    missing = {name for name in expected if name not in mine and not name.startswith(but or ("-",))}
     assert not missing
-    assert {name: mine[name] for name in wanted if name in mine} == {
-        name: wanted[name] for name in wanted if name in mine
+    assert {name: mine[name] for name in expected if name in mine} == {
+        name: expected[name] for name in expected if name in mine
     }
 
 
-def test_of_a_consumer(broker: EmbeddedBroker) -> None:
+def test_consumer_statistics(broker: EmbeddedBroker) -> None:
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(10):
             producer.send("t", b"value", partition=number % 2)
     ours, theirs = Collector(), Collector()
-    with Consumer({**settings(broker, ours), "group.id": "ours", "auto.offset.reset": "earliest"}) as consumer:
+    with Consumer({**config(broker, ours), "group.id": "ours", "auto.offset.reset": "earliest"}) as consumer:
         consumer.subscribe(["t"])
         until(lambda: ours.last.get("rxmsgs") == 10 and lags(ours.last) == [0, 0], lambda: consumer.poll(20))
         shown = ours.last
     other = confluent_kafka.Consumer(
-        {**settings(broker, theirs), "group.id": "theirs", "auto.offset.reset": "earliest", "log_level": 0}
+        {**config(broker, theirs), "group.id": "theirs", "auto.offset.reset": "earliest", "log_level": 0}
     )
     other.subscribe(["t"])
     until(lambda: theirs.last.get("rxmsgs") == 10, lambda: other.poll(0.02))
@@ -104,15 +104,15 @@ def lags(statistics: dict[str, Any]) -> list[int]:
     return [row["consumer_lag"] for row in statistics["topics"].get("t", {}).get("partitions", {}).values()]
 
 
-def test_of_a_producer(broker: EmbeddedBroker) -> None:
+def test_producer_statistics(broker: EmbeddedBroker) -> None:
     ours, theirs = Collector(), Collector()
-    with Producer(settings(broker, ours)) as producer:
+    with Producer(config(broker, ours)) as producer:
         for _ in range(10):
             producer.send("t", b"value", partition=0)
         producer.flush()
         until(lambda: ours.last.get("txmsgs") == 10, lambda: None)
         shown = ours.last
-    other = confluent_kafka.Producer({**settings(broker, theirs), "enable.idempotence": True, "log_level": 0})
+    other = confluent_kafka.Producer({**config(broker, theirs), "enable.idempotence": True, "log_level": 0})
     for _ in range(10):
         other.produce("t", b"value", partition=0)
     until(lambda: theirs.last.get("txmsgs") == 10, lambda: other.poll(0.02))

@@ -1,4 +1,4 @@
-"""Transactions over a socket: every version, what is refused, restarts between any two steps, read_committed."""
+"""Transactions over a socket: every version, rejected requests, restarts between any two steps, read_committed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +65,7 @@ def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
 
 
 class Producer:
-    """A transactional producer that does as it is told."""
+    """A transactional producer whose requests the test chooses."""
 
     def __init__(self, client: WireClient, name: str) -> None:
         self.client = client
@@ -273,7 +273,7 @@ def test_errors_for_missing_partitions(client: WireClient) -> None:
 
 
 def test_refuses_records_for_partitions_not_added(client: WireClient) -> None:
-    """Otherwise they would open a transaction there that nobody ends."""
+    """Otherwise they would open a transaction there that never ends."""
     producer = Producer(client, "not added")
     producer.init()
     before = stable_end(client, 1)

@@ -180,7 +180,7 @@ def test_negative_idle_time_means_never() -> None:
 
 
 def test_out_of_file_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The server pauses accepting instead of spinning, and resumes by itself."""
+    """The server pauses accepting instead of spinning, and resumes automatically."""
     monkeypatch.setattr("headrace.net.server._ACCEPT_RETRY_SECONDS", 0.01)
     failures = 0
     real = socket.socket.accept

@@ -1,1 +1,1 @@
-"""Test helpers: apache kafka."""
+"""Test helpers: Apache Kafka's broker, clients, tools and files."""

@@ -1,7 +1,7 @@
-"""Run Apache Kafka itself beside the tests: its broker, its tools, its clients.
+"""Runs Apache Kafka for the tests: its broker, its tools, its clients.
 
-Everything a test needs is importable from here.  :class:`KafkaUnavailable` is
-raised when Kafka cannot be had, so that a fixture can skip with the reason.
+Everything a test needs is importable from here.  :class:`KafkaUnavailable` is raised if Kafka is not available, so that
+a fixture can skip with the reason.
 """
 
 from __future__ import annotations
@@ -64,16 +64,15 @@ _BROKER_JVM_ARGS = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 
 
 class BrokerFailed(Exception):
-    """The broker did not start, or died; the text ends with the tail of its log."""
+    """The broker did not start, or crashed; the message ends with the tail of its log."""
 
 
 class KafkaBroker:
     """A single Kafka node, broker and controller in one, on free ports of the loopback.
 
     *data_dir* becomes Kafka's log directory and is formatted when it is empty;
-    an existing one is used as it is, so a stopped or killed broker can be started
-    again.  The configuration and the broker's output are kept beside it, in
-    ``<data_dir>.broker/``.  *properties* are added to the configuration, and win.
+    an existing one is kept, so a stopped or killed broker can be started again. The configuration and the broker's
+    output are in ``<data_dir>.broker/``. *properties* override the configuration.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class KafkaBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start the broker and return when it answers a metadata request."""
+        """Starts the broker and returns when it answers a metadata request."""
         if self._process is not None:
             raise RuntimeError("the broker is running")
         for attempt in range(1, _PORT_ATTEMPTS + 1):
@@ -128,14 +127,14 @@ class KafkaBroker:
             try:
                 self._launch(config)
             except BrokerFailed:
-                # Somebody took the port between our looking and the broker's binding.
+                # Another process took the port before the broker bound it.
                 if "Address already in use" in self._log_text() and attempt < _PORT_ATTEMPTS:
                     continue
                 raise
             return
 
     def prepare(self, port: int, controller_port: int) -> Path:
-        """Write the configuration, format the directory if it is empty; return what to :meth:`spawn` with."""
+        """Writes the configuration and formats the directory if it is empty. Returns the argument of :meth:`spawn`."""
         self.port, self.controller_port = port, controller_port
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.work_dir.mkdir(parents=True, exist_ok=True)
@@ -144,7 +143,7 @@ class KafkaBroker:
         return config
 
     def stop(self) -> None:
-        """Shut the broker down cleanly (SIGTERM); does nothing when it is not running."""
+        """Shuts the broker down cleanly (SIGTERM). Does nothing if it is not running."""
         process = self._process
         if process is None:
             return
@@ -154,14 +153,16 @@ class KafkaBroker:
                 process.wait(self._stop_timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise BrokerFailed(f"the broker did not stop in {self._stop_timeout:.0f} s{self._log_tail()}") from None
+                raise BrokerFailed(
+                    f"the broker did not stop within {self._stop_timeout:.0f} s{self._log_tail()}"
+                ) from None
         elif process.returncode not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
             self._forget()
-            raise BrokerFailed(f"the broker had died with status {process.returncode}{self._log_tail()}")
+            raise BrokerFailed(f"the broker had already exited with status {process.returncode}{self._log_tail()}")
         self._forget()
 
     def kill(self) -> None:
-        """End the broker at once (SIGKILL), as a crash would."""
+        """Kills the broker (SIGKILL), like a crash."""
         process = self._process
         if process is None:
             return
@@ -201,7 +202,7 @@ class KafkaBroker:
             "log.cleaner.threads": 1,
             "num.io.threads": 4,
             "num.network.threads": 2,
-            # A broker that was killed is let in again only when the controller has given it up.
+            # A killed broker can register again only after its session has expired at the controller.
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 1000,
         }
@@ -223,10 +224,10 @@ class KafkaBroker:
         self._await_answer()
 
     def spawn(self, config: Path) -> None:
-        """Start the process, and wait for nothing."""
+        """Starts the process without waiting for it."""
         if self.log_file.exists():
             shutil.move(self.log_file, self.log_file.with_suffix(".log.previous"))
-        temporary = self.work_dir / "tmp"  # a JVM that is killed leaves its native libraries there
+        temporary = self.work_dir / "tmp"  # a killed JVM leaves its native libraries there
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         with self.log_file.open("wb") as output:
@@ -249,10 +250,10 @@ class KafkaBroker:
         while not answers_metadata(self.port):
             if process.poll() is not None:
                 self._forget()
-                raise BrokerFailed(f"the broker ended with status {process.returncode}{self._log_tail()}")
+                raise BrokerFailed(f"the broker exited with status {process.returncode}{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerFailed(f"no answer from the broker in {self._start_timeout:.0f} s{self._log_tail()}")
+                raise BrokerFailed(f"no response from the broker within {self._start_timeout:.0f} s{self._log_tail()}")
             time.sleep(0.05)
 
     def _log_text(self) -> str:
@@ -262,7 +263,7 @@ class KafkaBroker:
             return ""
 
     def _log_tail(self, lines: int = 20) -> str:
-        """The lines that look like errors (a long shutdown may follow them), and the last ones."""
+        """Returns the lines that look like errors (a long shutdown may follow them), and the last lines."""
         log = self._log_text().splitlines()
         errors = [line for line in log if _ERROR_LINE.search(line)]
         return "\n".join(["", "--- errors in the broker's log ---", *errors[:lines], "--- its end ---", *log[-lines:]])
@@ -280,7 +281,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def answers_metadata(port: int) -> bool:
-    """Tell whether a Metadata request (version 1, no topics) is answered with a broker."""
+    """Returns True if the response to a Metadata request (version 1, no topics) contains a broker."""
     request = struct.pack(">hhihi", 3, 1, 1, -1, 0)
     try:
         with socket.create_connection((HOST, port), timeout=5) as connection:

@@ -24,7 +24,7 @@ State = Literal["plain", "committed", "aborted", "open"]
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """A record as a reader must find it; *state* is that of its transaction, if it has one."""
+    """A record as readers must see it; *state* is that of its transaction, if it has one."""
 
     offset: int
     timestamp: int
@@ -36,7 +36,7 @@ class SampleRecord:
 
     @property
     def content(self) -> tuple[int, int, bytes | None, bytes | None, Headers]:
-        """What can be compared with a record that was read."""
+        """The fields to compare with a record that was read."""
         return (self.offset, self.timestamp, self.key, self.value, self.headers)
 
 
@@ -54,7 +54,7 @@ class SampleProducer(Protocol):
 
 
 class JavaClient:
-    """A JVM that holds Kafka producers; ending it leaves their transactions open."""
+    """A JVM with Kafka producers. Killing it leaves their transactions open."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -80,7 +80,7 @@ class JavaClient:
         self.exit()
 
     def producer(self, properties: Mapping[str, object] | None = None) -> JavaProducer:
-        """Open a producer; its defaults put what is sent between two syncs in one batch."""
+        """Opens a producer. By default, all records between two syncs are one batch."""
         self._count += 1
         name = f"p{self._count}"
         settings: dict[str, object] = {
@@ -93,7 +93,7 @@ class JavaClient:
         return JavaProducer(self, name)
 
     def command(self, *fields: str) -> list[str]:
-        """Send a command and return the fields of its answer."""
+        """Sends a command and returns the fields of its response."""
         line = "\t".join(fields)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -105,11 +105,11 @@ class JavaClient:
         except BrokenPipeError:
             answer = [""]
         if answer[0] != "ok":
-            raise JavaFailed(f"{line[:200]!r} was answered with {answer}")
+            raise JavaFailed(f"{line[:200]!r} failed: {answer}")
         return answer[1:]
 
     def exit(self) -> None:
-        """End the JVM at once, without closing the producers."""
+        """Kills the JVM without closing the producers."""
         self._process.kill()
         self._process.communicate()
         self._temporary.cleanup()
@@ -229,7 +229,7 @@ def read_back(
     read_committed: bool = False,
     timeout: float = 60.0,
 ) -> list[SampleRecord]:
-    """Return what librdkafka's consumer finds from the start of a partition to its end."""
+    """Returns all records that librdkafka's consumer reads from a partition."""
     tp = (topic, partition)
     return read_back_all(bootstrap, [tp], read_committed=read_committed, timeout=timeout)[tp]
 
@@ -241,7 +241,7 @@ def read_back_all(
     read_committed: bool = False,
     timeout: float = 60.0,
 ) -> dict[tuple[str, int], list[SampleRecord]]:
-    """As `read_back`, of many partitions with one consumer, which saves half a second for each."""
+    """Like `read_back`, for many partitions with one consumer, which saves half a second each."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

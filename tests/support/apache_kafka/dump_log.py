@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments tool: what it says about log, index and snapshot files."""
+"""Runs Kafka's DumpLogSegments tool on log, index and snapshot files, and parses its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRAILING = re.compile(r"^Found (\d+) invalid bytes at the end of ")
 _ENTRY_SIZES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 _TIMESTAMP_TYPES = frozenset({"CreateTime", "LogAppendTime", "NoTimestampType"})
 
-# The summary the tool ends with: a line naming a file, then lines about that file.
+# The tool's summary at the end: a line with a file name, then lines about that file.
 _HEADINGS = {
     "Mismatches in :": "index mismatch",
     "Found timestamp mismatch in :": "timestamp mismatch",
@@ -42,7 +42,7 @@ _DETAIL = re.compile(r"^ *(?:Index offset|Index timestamp|Indexed offset): ")
 
 @dataclass(frozen=True)
 class DumpProblem:
-    """One thing the tool found wrong, or failed at."""
+    """A problem that the tool reported, or on which it failed."""
 
     file: str
     kind: str
@@ -84,13 +84,12 @@ class DumpBatch:
 
 @dataclass
 class DumpResult:
-    """What the tool said, and what it overlooks.
+    """The tool's output, and the problems that it overlooks.
 
     *entries* holds, per file, the fields of every line of an index, snapshot or
-    transaction index.  *gaps* are increasing offsets with others missing between
-    them inside a log file: ordinary in a compacted log, a fault anywhere else, so
-    they are kept apart from *problems*.  *padding* counts the zero entries at the
-    end of an index: ordinary after a crash, absent after a clean shutdown.
+    transaction index.  *gaps* are missing offsets inside a log file. They are normal in a compacted log and an error
+    elsewhere, so they are separate from *problems*.  *padding* counts the zero entries at the
+    end of an index: normal after a crash, absent after a clean shutdown.
     """
 
     text: str = ""
@@ -119,16 +118,15 @@ def dump_log(
     extra: Sequence[str] = (),
     timeout: float = 300.0,
 ) -> DumpResult:
-    """Let Kafka examine *files* of any kind and collect everything it says of them.
+    """Runs Kafka's tool on *files* of any kind and collects its output.
 
     ``deep`` iterates over the records of batches, ``print_data`` also prints keys
-    and payloads, ``index_sanity`` runs only the check a broker makes of indexes at
-    its start, ``verify_index_only`` checks indexes without printing their entries.
+    and payloads, ``index_sanity`` runs only the check of indexes that a broker runs at startup, ``verify_index_only``
+    checks indexes without printing their entries.
 
-    An exception ends the tool before it has examined the remaining files and
-    printed its summary; it is then run again without the file that it failed at.
-    What the tool passes over in silence (an index of an odd size, an unknown magic
-    or version, offsets that go backwards, shown only as gaps) counts as a problem.
+    An exception ends the tool before it has read the remaining files and printed its summary; it is then run again
+    without the file on which it failed. Errors that the tool ignores (an index of an odd size, an unknown magic or
+    version, decreasing offsets, shown only as gaps) count as problems.
     """
     options = list(extra)
     if deep:
@@ -147,11 +145,11 @@ def dump_log(
             raise ValueError(f"the tool cannot take a path with a comma: {name}")
         if Path(name).is_file():
             remaining.append(name)
-        else:  # the tool is silent about some kinds of absent files
+        else:  # the tool ignores some kinds of missing files
             result.problems.append(DumpProblem(name, "missing", "there is no such file"))
     for name in remaining:
         _check_entries(name, result)
-    # The tool cuts an offset index of an odd size to a whole number of entries.
+    # The tool truncates an offset index of an odd size to a whole number of entries.
     altered = {name: Path(name).read_bytes() for name in remaining if _is_odd(name)}
     while remaining:
         run = run_java(
@@ -189,7 +187,7 @@ def _is_odd(name: str) -> bool:
 
 
 def _check_entries(name: str, result: DumpResult) -> None:
-    """Find what the tool does not mention in files of entries of a fixed size."""
+    """Finds problems that the tool does not report in files with fixed-size entries."""
     size = _ENTRY_SIZES.get(Path(name).suffix)
     if size is None:
         return
@@ -207,7 +205,7 @@ def _check_entries(name: str, result: DumpResult) -> None:
     if count > used:
         result.padding[name] = count - used
     blank = bytes(size)
-    for each in range(1, used):  # it takes such an entry for the end and stops
+    for each in range(1, used):  # the tool treats such an entry as the end and stops
         if content[size * each : size * (each + 1)] == blank:
             result.problems.append(DumpProblem(name, "zero entry", f"entry {each} of {used}"))
             break
@@ -286,7 +284,7 @@ def _parse_log(file: str, lines: Iterable[str], result: DumpResult) -> None:
 
 
 def _check_records(batch: DumpBatch, result: DumpResult) -> None:
-    """Compare a batch's header with its records, where they were printed."""
+    """Compares a batch's header with its records, if they were printed."""
     records = batch.records
     if not records:
         return
@@ -336,7 +334,7 @@ def _parse_summary(lines: Iterable[str], files: Sequence[str], result: DumpResul
             file, kind = names.get(path, path), ""
         elif gap and file:
             before, after = int(gap[1]), int(gap[2])
-            if before == -1:  # the tool starts from there, whatever the file's first offset is
+            if before == -1:  # the tool starts there, regardless of the file's first offset
                 before = _base_offset(file) - 1
             if after > before + 1:
                 result.gaps.append((file, before, after))

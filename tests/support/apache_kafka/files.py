@@ -1,4 +1,4 @@
-"""Directories that only Apache Kafka has written, and its own answers about what is in them."""
+"""Log directories that only Apache Kafka has written, and its own lookups of offsets in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKER_PROPERTIES = {
     "log.index.size.max.bytes": 64 * 1024,
     "log.initial.task.delay.ms": 100,
     "log.flush.start.offset.checkpoint.interval.ms": 500,
-    # Not before it stops, however slow the machine: what is recovered after a kill must not depend on it.
+    # Not before the broker stops, even on a slow machine: the recovery after a kill must not depend on it.
     "log.flush.offset.checkpoint.interval.ms": 3_600_000,
 }
 
@@ -43,13 +43,13 @@ HEADRACE_TOPICS: dict[str, dict[str, str]] = {
 
 
 def topic_configs() -> dict[str, dict[str, str]]:
-    """The settings of all topics but Kafka's own."""
+    """The configs of all topics except internal ones."""
     return {**sample_topic_configs(), **HEADRACE_TOPICS}
 
 
 @dataclass(frozen=True)
 class FoundOffset:
-    """Kafka's answer to a question for an offset, (-1, -1) if it has none."""
+    """The result of Kafka's offset lookup; (-1, -1) if there is none."""
 
     timestamp: int
     offset: int
@@ -59,7 +59,8 @@ class FoundOffset:
 class KafkaFiles:
     """Directories that only Kafka has written, with the sample data in them.
 
-    *killed* is what kill -9 left behind. *clean* is what Kafka itself then made of it, stopped in order.
+    *killed* is the directory after kill -9. *clean* is the same directory after Kafka has recovered it and shut down
+    cleanly.
     """
 
     clean: Path
@@ -70,7 +71,7 @@ class KafkaFiles:
 
 
 def write_kafka_files(root: Path) -> KafkaFiles:
-    """Runs a broker twice over one directory: written and killed, then recovered and stopped."""
+    """Runs a broker twice on one directory: writes and kills it, then lets it recover and stops it."""
     broker = KafkaBroker(root / "clean", BROKER_PROPERTIES)
     broker.start()
     try:
@@ -97,14 +98,14 @@ def write_kafka_files(root: Path) -> KafkaFiles:
 
 
 def _timestamps_to_ask(sample: SampleData, partition: Partition) -> list[int]:
-    """Those of some records, and those around them."""
+    """Returns timestamps of some records, and those around them."""
     found = sorted({record.timestamp for record in sample.records[partition]})
     some = found[:: max(1, len(found) // 12)]
     return sorted({0, *(timestamp + step for timestamp in (*some, found[-1]) for step in (-1, 0, 1))})
 
 
 def ask_kafka(admin: AdminClient, partition: Partition, timestamp: int | None) -> FoundOffset:
-    """The first record at or after a timestamp; without one, that with the newest."""
+    """Returns the first record at or after a timestamp; without a timestamp, the one with the maximum timestamp."""
     spec = OffsetSpec.max_timestamp() if timestamp is None else OffsetSpec.for_timestamp(timestamp)
     [future] = admin.list_offsets({TopicPartition(*partition): spec}).values()
     answer = future.result(60)

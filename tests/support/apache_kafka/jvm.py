@@ -1,8 +1,7 @@
-"""Apache Kafka's own jars and a way to run their programs in a JVM.
+"""Downloads Apache Kafka's jars and runs their programs in a JVM.
 
-The jars come from Maven's registry through the ordinary ``mvn`` client and are
-kept in ``$HEADRACE_CACHE`` (``~/.cache/headrace`` when unset), so that only the
-first run pays for the download.
+``mvn`` downloads the jars from Maven Central to ``$HEADRACE_CACHE`` (default: ``~/.cache/headrace``), so only the first
+run needs the download.
 """
 
 from __future__ import annotations
@@ -55,17 +54,16 @@ _failure: KafkaUnavailable | None = None
 
 
 class KafkaUnavailable(Exception):
-    """Apache Kafka cannot be run on this machine; the text says why."""
+    """Apache Kafka cannot run on this machine; the message says why."""
 
 
 class JavaFailed(Exception):
-    """A Java program ended with an exit status other than zero."""
+    """A Java program exited with a nonzero status."""
 
 
 def kafka_classpath() -> str:
-    """Return a classpath with everything in Kafka, fetching it when it is not cached.
-
-    The outcome is remembered: once it has failed it fails again without waiting.
+    """Returns a classpath with all of Kafka, and downloads it if it is not cached. After a failure, later calls fail
+    immediately.
     """
     global _classpath, _failure
     if _failure is not None:
@@ -81,7 +79,7 @@ def kafka_classpath() -> str:
 
 
 def compile_java(source: Path, classes: Path) -> None:
-    """Compile a program into a directory, for one that is started several times."""
+    """Compiles a program that is started several times into a directory."""
     classpath = kafka_classpath()
     _require_command("javac")
     subprocess.run(["javac", "-cp", classpath, "-d", str(classes), str(source)], check=True)
@@ -100,7 +98,7 @@ def start_java(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a Java program and return at once.
+    """Starts a Java program and returns immediately.
 
     *program* is the name of a main class, of Kafka's or from the directory *classes*,
     or the path of a ``.java`` file, which the JVM compiles in memory first.
@@ -142,9 +140,9 @@ def run_java(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a Java program to its end, with *stdin* as its input, and return its output as text.
+    """Runs a Java program with *stdin* as its input, and returns its output as text.
 
-    With *check*, a failure raises :class:`JavaFailed` carrying both outputs.
+    With *check*, a failure raises :class:`JavaFailed` with both outputs.
     """
     process = start_java(
         main_class,
@@ -170,7 +168,7 @@ def run_java(
         err.decode("utf-8", "replace"),
     )
     if check and result.returncode != 0:
-        raise JavaFailed(f"{main_class} ended with status {result.returncode}\n{result.stdout}{result.stderr}")
+        raise JavaFailed(f"{main_class} exited with status {result.returncode}\n{result.stdout}{result.stderr}")
     return result
 
 
@@ -184,7 +182,7 @@ def _cache_root() -> Path:
 
 
 def _kafka_home() -> Path:
-    """Return the directory of Kafka's jars, with the configuration of their logging."""
+    """Returns the directory of Kafka's jars and their logging configuration."""
     return fetch_jars(
         f"kafka-{KAFKA_VERSION}",
         f"Apache Kafka {KAFKA_VERSION}",
@@ -201,9 +199,9 @@ def fetch_jars(
     files: Mapping[str, str] | None = None,
     transitive: bool = True,
 ) -> Path:
-    """Return a directory of the cache, with the jars in its ``libs``; it is filled when it is missing or outdated.
+    """Returns a directory of the cache with the jars in its ``libs``. Fills it if it is missing or outdated.
 
-    *dependencies* are group, artifact and version; what they depend on comes along unless *transitive* is false.
+    *dependencies* are group, artifact and version; their own dependencies are included unless *transitive* is false.
     """
     root = _cache_root()
     home = root / name
@@ -213,7 +211,7 @@ def fetch_jars(
         return home
     try:
         root.mkdir(parents=True, exist_ok=True)
-        # One lock for all: processes that fill Maven's own repository at the same time may damage it.
+        # One lock for all: processes that write to Maven's own repository at the same time may damage it.
         with _file_lock(root / "maven.lock"):
             if not _is_complete(home, manifest):
                 _download(root, home, title, pom, {**(files or {}), "manifest": manifest})
@@ -285,14 +283,15 @@ def _pom(dependencies: Sequence[tuple[str, str, str]], transitive: bool) -> str:
 
 
 def require_java() -> None:
-    """Make sure of a Java that Kafka and Spark run on: install one where that is possible, or say what is missing."""
+    """Ensures a Java that can run Kafka and Spark: installs one if possible, otherwise raises an error that says what
+    is missing."""
     _require_command("java")
     shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
     if shown.returncode != 0 or found is None:
         raise KafkaUnavailable(f"java does not run: {shown.stderr.strip()}")
     if int(found[1]) < MINIMUM_JAVA:
-        raise KafkaUnavailable(f"Java {found[1]} is too old, {MINIMUM_JAVA} is needed")
+        raise KafkaUnavailable(f"Java {found[1]} is too old, at least {MINIMUM_JAVA} is needed")
 
 
 def _require_command(command: str) -> None:
@@ -300,7 +299,7 @@ def _require_command(command: str) -> None:
         return
     if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
         raise KafkaUnavailable(f"{command} is not installed")
-    # The headless JDK, not just the JRE: .java files are run from source.
+    # The headless JDK, not only the JRE: .java files run from source.
     with apt_lock():
         if shutil.which(command):
             return
@@ -309,12 +308,12 @@ def _require_command(command: str) -> None:
         _run_installer(["apt-get", "-q", "update"], env)
         _run_installer(["apt-get", "-qy", "install", "default-jdk-headless", "maven"], env)
     if not shutil.which(command):
-        raise KafkaUnavailable(f"{command} is not installed and apt-get did not bring it")
+        raise KafkaUnavailable(f"{command} is not installed and apt-get could not install it")
 
 
 @contextlib.contextmanager
 def apt_lock() -> Iterator[None]:
-    """apt-get gives up at once while another one runs."""
+    """apt-get fails immediately while another one runs."""
     with _file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
         yield
 
@@ -334,7 +333,7 @@ def _run_installer(command: Sequence[str], env: Mapping[str, str] | None = None)
     except subprocess.TimeoutExpired as error:
         raise KafkaUnavailable(f"{command[0]} took more than {INSTALL_TIMEOUT:.0f} s") from error
     except OSError as error:
-        raise KafkaUnavailable(f"{command[0]} cannot be run: {error}") from error
+        raise KafkaUnavailable(f"{command[0]} cannot run: {error}") from error
     if done.returncode != 0:
         tail = "\n".join(done.stdout.strip().splitlines()[-15:])
         raise KafkaUnavailable(f"{command[0]} failed with status {done.returncode}:\n{tail}")

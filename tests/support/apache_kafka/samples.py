@@ -1,6 +1,6 @@
 """Sample data written to a Kafka broker by the Java client and by librdkafka.
 
-The data covers what a reader of log directories meets: every codec, batches with
+The data covers everything that occurs in log directories: every codec, batches with
 and without producer ids, headers, tombstones, transactions in every state,
 compacted logs, many segments, broker-set timestamps, a trimmed log.
 """
@@ -49,7 +49,7 @@ _COMPACTED = {
 
 
 def sample_topic_configs() -> dict[str, dict[str, str]]:
-    """The settings of the sample topics, by Kafka's names."""
+    """The configs of the sample topics, by Kafka's names."""
     return {
         name: {**_COMPACTED, **config} if name.startswith("compacted") else dict(config)
         for name, (_, config) in _TOPICS.items()
@@ -58,16 +58,15 @@ def sample_topic_configs() -> dict[str, dict[str, str]]:
 
 @dataclass
 class SampleData:
-    """What was written and what must be found, by topic and partition, in offset order.
+    """The written and the expected records, by topic and partition, in offset order.
 
-    *written* has every record a producer wrote.  *records* has those that the log
-    must still hold: without what compaction or trimming took away, with the records
-    of aborted and open transactions.  *last_stable* is the first offset of the open
-    transaction, where there is one.  *latest* maps the keys of a compacted partition
+    *written* has every record that a producer wrote. *records* has those that the log must still contain: without
+    records that compaction or DeleteRecords removed, with the records of aborted and open transactions.  *last_stable*
+    is the first offset of the open transaction, if there is one.  *latest* maps the keys of a compacted partition
     to their last committed value (``None``: deleted).
 
-    A broker that is killed forgets the trimming of the last minute: the directory of
-    ``trimmed`` then holds what was *written* and its start is offset 0 again.
+    A killed broker loses the log start offsets of the last minute: the directory of ``trimmed`` then contains all
+    *written* records and starts at offset 0 again.
     """
 
     written: dict[Partition, list[SampleRecord]] = field(default_factory=dict)
@@ -76,7 +75,7 @@ class SampleData:
     latest: dict[Partition, dict[bytes, bytes | None]] = field(default_factory=dict)
 
     def committed(self, topic: str, partition: int = 0) -> list[SampleRecord]:
-        """What a consumer with isolation ``read_committed`` gets."""
+        """Returns the records that a ``read_committed`` consumer receives."""
         end = self.last_stable.get((topic, partition))
         return [
             record
@@ -86,10 +85,10 @@ class SampleData:
 
 
 def write_sample_data(broker_bootstrap: str, *, timeout: float = 120.0) -> SampleData:
-    """Fill a broker with the sample topics; see :class:`SampleData` for what it returns.
+    """Writes the sample topics to a broker and returns their :class:`SampleData`.
 
-    It returns when the broker has cleaned the compacted topics, so nothing changes
-    any more while the broker runs (the open transaction lasts for 15 minutes).
+    Returns when the broker has compacted its topics, so nothing changes any more while the broker runs (the open
+    transaction lasts for 15 minutes).
     """
     with JavaClient(broker_bootstrap) as java:
         sample = _Writer(broker_bootstrap, java)
@@ -107,7 +106,7 @@ def write_sample_data(broker_bootstrap: str, *, timeout: float = 120.0) -> Sampl
 
 
 class _Writer:
-    """Writes the topics and keeps account of what a reader must find."""
+    """Writes the topics and records the data that readers must see."""
 
     def __init__(self, bootstrap: str, java: JavaClient) -> None:
         self.bootstrap = bootstrap
@@ -137,7 +136,7 @@ class _Writer:
         partition: int = 0,
         state: State = "plain",
     ) -> list[SampleRecord]:
-        """Send *records* as one batch (by the producer's settings) and account for them."""
+        """Sends *records* as one batch (by the producer's config) and records them."""
         batch = list(records)
         for record in batch:
             producer.send(topic, partition, record)
@@ -159,7 +158,7 @@ class _Writer:
             )
 
     def varied(self, label: str, at: int) -> Iterator[SampleRecord]:
-        """A batch of all kinds of records; its timestamps go up and down."""
+        """Returns a batch of all kinds of records; its timestamps increase and decrease."""
         keys: list[bytes | None] = [None, b"", label.encode(), b"\x00\xff\n\t", "ключ".encode()]
         values: list[bytes | None] = [
             None,
@@ -216,7 +215,7 @@ class _Writer:
         for number in range(20):
             records = self.plain(f"trim-{number}", 10, 100, at=number * 100)
             self.write(producer, "trimmed", records)
-        start = 105  # inside a batch, of a segment that is not the first
+        start = 105  # inside a batch of a segment that is not the first
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.delete_records([TopicPartition("trimmed", 0, start)]).values():
             future.result(60)
@@ -255,7 +254,7 @@ class _Writer:
                 producer.begin()
                 write(producer, f"{producer.writer}-aborted-{number}", "aborted")
                 producer.abort()
-            # Two transactions at once: the one that began later ends earlier.
+            # Two concurrent transactions: the one that began later ends first.
             java.begin()
             write(java, f"outer-{number}", "committed")
             rdkafka.begin()
@@ -309,12 +308,11 @@ class _Writer:
             )
 
     def mark(self, topic: str, number: int) -> None:
-        """Write a record twice, the second so late (by its timestamp) that it begins a segment.
-
-        When the earlier writings of the key are gone, the cleaner has been here.
+        """Writes a record twice; the second has such a late timestamp that it starts a new segment. Once the earlier
+        records of the key are removed, the log cleaner has run.
         """
         producer = self.java.producer()
-        # Markers of transactions have the broker's time, and an hour ahead is the most it takes.
+        # Transaction markers have the broker's time, and it accepts at most an hour ahead.
         late = self.start + number * 15 * _MINUTE
         for timestamp in (late - 14 * _MINUTE, late):
             value = f"marker {number}".encode()
@@ -325,11 +323,11 @@ class _Writer:
         self.segment_starts[topic] = done.offset
 
     def finish_compaction(self, topic: str, timeout: float) -> None:
-        """Wait until every segment but the last is clean, then see what it has left."""
+        """Waits until all segments but the last are compacted, then reads the remaining records."""
         partition = (topic, 0)
         self.await_clean(topic, timeout)
-        # Tombstones and transaction markers go in a later round than the first one
-        # that met them, and a round needs something new to clean.
+        # Tombstones and transaction markers are removed by a later cleaning than the first one that reads them, and a
+        # cleaning needs new dirty records.
         for number in (2, 3):
             self.mark(topic, number)
             self.await_clean(topic, timeout)
@@ -340,7 +338,7 @@ class _Writer:
         self.data.records[partition] = kept
 
     def await_clean(self, topic: str, timeout: float) -> None:
-        """Wait until no key occurs twice before the last segment."""
+        """Waits until no key occurs twice before the last segment."""
         deadline = time.monotonic() + timeout
         end = self.segment_starts[topic]
         while True:

@@ -1,4 +1,4 @@
-"""What Kafka's tool says of `__transaction_state`."""
+"""Decodes `__transaction_state` with Kafka's tool."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from tests.support.apache_kafka.broker import DumpResult
 
 
 def last_states(dumped: DumpResult) -> dict[str, dict[str, Any]]:
-    """The last record of each transactional id, as the tool decodes it."""
+    """Returns the last record of each transactional id, as the tool decodes it."""
     assert dumped.problems == []
     states: dict[str, dict[str, Any]] = {}
     for record in dumped.records:

@@ -1,1 +1,1 @@
-"""Test helpers: broker."""
+"""Test helpers: brokers, and the clients of other projects."""

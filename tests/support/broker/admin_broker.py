@@ -1,7 +1,7 @@
 """A broker for unit tests of admin handlers: real store, topics, configs, logs and partitions, without sockets.
 
-In place of the controller, what the handlers write to the store is put into the image and the logs at once; with
-`controller_sleeps` it is not, as if the controller were slow.
+In place of the controller, the broker applies the handlers' writes to the image and the logs immediately; with
+`controller_sleeps` it does not, like a slow controller.
 """
 
 import asyncio

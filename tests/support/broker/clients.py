@@ -1,8 +1,8 @@
 """Producers and consumers of other projects behind one small interface.
 
-None of them uses what a broker without coordinators does not have: consumers are given their partitions and commit
-nothing, producers are not idempotent (and have one request on the way, as a retry would change the order). No client
-is to judge a record's size before the broker does, so their limits are raised.
+None of them needs a coordinator: consumers are assigned partitions manually and commit nothing, producers are not
+idempotent (and have one request in flight, because a retry would change the order). The clients' size limits are
+raised, so that the broker checks the size of records.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ def confluent_record(message: confluent.Message) -> Record:
 
 
 class KafkaPython:
-    """kafka-python; where the libraries of a codec are not installed, it runs on aiokafka's functions."""
+    """kafka-python; codecs whose libraries are not installed use aiokafka's functions."""
 
     name = "kafka-python"
     writes_timestamps = True
@@ -224,7 +224,7 @@ class KafkaPython:
 
 
 def python_record(message: Any) -> Record:
-    """Converts a record of kafka-python or aiokafka, which are alike."""
+    """Converts a record of kafka-python or aiokafka, which have the same fields."""
     headers = tuple((name, None if value is None else bytes(value)) for name, value in message.headers)
     return Record(message.partition, message.key, message.value, headers, message.timestamp, message.offset)
 
@@ -356,7 +356,7 @@ class JavaKafkaClients:
 
 
 class Kcat:
-    """kcat, which cannot set timestamps, and writes a kind of record (headers, nulls) in a process of its own."""
+    """kcat, which cannot set timestamps, and needs a separate process for each kind of record (headers, nulls)."""
 
     name = "kcat"
     writes_timestamps = False

@@ -1,10 +1,10 @@
-"""Reads a topic, writes each record to another, and commits what it has read with what it has written: in transactions.
+"""Copies a topic to another one in transactions, which include the offsets that it has read.
 
     python -m tests.support.broker.copy_worker BOOTSTRAP SOURCE TARGET GROUP NAME [STATIC]
 
-Several share a group, each with a name of its own; with STATIC a worker comes back in the place that it had. Now and
-then one aborts a transaction, for no reason. They are made to be killed; one that gets SIGTERM leaves the group. After
-an error that it cannot go on after it ends, and whoever runs it starts it again.
+Several workers share a group, each with its own name; with STATIC a worker is a static member. A worker sometimes
+aborts a transaction without a reason. Tests kill workers; a worker that receives SIGTERM leaves the group. After a
+fatal error it exits, and the test restarts it.
 """
 
 import os
@@ -17,9 +17,9 @@ import confluent_kafka as confluent
 
 TIMEOUT_SECONDS = 5.0
 RECORDS = 10
-"""In one transaction, at most."""
+"""The maximum number of records in a transaction."""
 ABORTS = 0.15
-"""The share of transactions that are aborted for no reason."""
+"""The share of transactions that are aborted without a reason."""
 
 
 class Worker:
@@ -32,9 +32,9 @@ class Worker:
                 "transaction.timeout.ms": 20_000,
                 "log_level": 0,
                 "linger.ms": 0,
-                # librdkafka 2.16 hangs in send_offsets_to_transaction, past its timeout and without a request, after it
-                # lost all connections for a moment: it waits for the handle of a broker that its re-bootstrapping
-                # dropped. The same happens with Apache Kafka.
+                # librdkafka 2.16 hangs in send_offsets_to_transaction, beyond its timeout and without a request, after
+                # it lost all connections for a moment: it waits for a broker handle that its rebootstrap dropped. The
+                # same happens with Apache Kafka.
                 "metadata.recovery.strategy": "none",
             }
         )
@@ -54,7 +54,8 @@ class Worker:
         )
         self._messages: list[confluent.Message] = []
         self._membership: object = None
-        """Of the generation in which the messages were read; the broker refuses offsets of an older one (KIP-447)."""
+        """Returns the membership in which the messages were read; the broker rejects offsets of an older generation
+        (KIP-447)."""
         self._stopped = False
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stopped", True))
         _again(lambda: self._producer.init_transactions(TIMEOUT_SECONDS))
@@ -103,7 +104,7 @@ class Worker:
             self._abort()
 
     def _abort(self) -> None:
-        """And goes back to where the transaction began, in the partitions that it still has."""
+        """Aborts, and seeks to the start of the transaction in the partitions that are still assigned."""
         _again(lambda: self._producer.abort_transaction(TIMEOUT_SECONDS))
         mine = {each.partition for each in self._consumer.assignment()}
         first = {each.partition(): each for each in reversed(self._messages) if each.partition() in mine}
@@ -112,7 +113,7 @@ class Worker:
 
 
 def _again(call: Callable[[], object]) -> None:
-    """Repeats what librdkafka says can be repeated."""
+    """Retries operations that fail with a retriable error."""
     while True:
         try:
             call()

@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that cuts a connection after a given number of bytes of the broker's replies.
+"""A proxy between clients and a broker that cuts a connection after a given number of response bytes.
 
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties) as broker:
         proxy.target = broker.address
@@ -21,9 +21,9 @@ class CuttingProxy:
     def __init__(self) -> None:
         self.target: tuple[str, int] = (_HOST, 0)
         self.replied_bytes = 0
-        """Response bytes that passed, over all connections."""
+        """The number of forwarded response bytes of all connections."""
         self.cuts = 0
-        """Connections that were cut."""
+        """The number of connections that were cut."""
         self._cut_after: int | None = None
         self._guard = threading.Lock()
         self._listener = socket.create_server((_HOST, 0))
@@ -42,14 +42,14 @@ class CuttingProxy:
 
     @property
     def properties(self) -> dict[str, str]:
-        """For a broker that is behind this proxy and listens on any free port."""
+        """The configs of a broker behind this proxy, which listens on any free port."""
         return {
             "listeners": f"PLAINTEXT://{_HOST}:0",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
         }
 
     def cut_after(self, size: int | None) -> None:
-        """Cuts the next connection after so many response bytes; None disables it."""
+        """Cuts the next connection after this number of response bytes; None disables it."""
         with self._guard:
             self._cut_after = size
 
@@ -94,7 +94,8 @@ class CuttingProxy:
     def _copy(
         self, source: socket.socket, sink: socket.socket, is_reply: bool, budget: int | None, ended: list[bool]
     ) -> None:
-        """One direction. Only that of replies, with a budget, is cut. The last one that ends closes both sockets."""
+        """Forwards one direction. Only responses, which have a budget, are cut. The last direction that ends closes
+        both sockets."""
         with contextlib.suppress(OSError):
             while budget is None or budget > 0:
                 data = source.recv(65_536 if budget is None else min(budget, 65_536))

@@ -1,4 +1,4 @@
-"""Our own admin client behind the interface that those of other projects have in the broker's compatibility tests."""
+"""Headrace's admin client with the interface of the other admin clients in the broker's compatibility tests."""
 
 from __future__ import annotations
 

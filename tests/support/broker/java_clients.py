@@ -1,4 +1,4 @@
-"""A JVM with Kafka's Java clients and console tools in it, which `java/BrokerDriver.java` runs on command."""
+"""A JVM that runs Kafka's Java clients and console tools on command; see `java/BrokerDriver.java`."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ TOOLS = {
 
 
 class JavaError(Exception):
-    """What a Java client threw; *code* is Kafka's number for it, -1 where it has none."""
+    """An exception of a Java client; *code* is Kafka's error code, -1 if it has none."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Java:
         return answer["ok"]
 
     def answer(self) -> dict[str, Any]:
-        """The next line of the driver about the last call. A test that failed may have left some of another."""
+        """Returns the driver's next line about the last call. Skips lines that a failed test has left."""
         assert self._process.stdout is not None
         while True:
             line = self._process.stdout.readline()

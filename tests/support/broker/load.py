@@ -1,8 +1,8 @@
-"""Writers and readers that keep a broker busy from threads of their own, while it is killed and started again.
+"""Writers and readers that keep a broker busy from separate threads, while it is killed and restarted.
 
-A writer sends numbered records in turn to all partitions, with acks=all, and keeps account of those that were
-acknowledged. Retries may write a record twice (the producers are not idempotent yet), but with one request on the way
-they do not change the order. A reader takes all partitions from the beginning and keeps what it got.
+A writer sends numbered records in turn to all partitions, with acks=all, and remembers the acknowledged ones. Retries
+may write a record twice (the producers are not idempotent), but with one request in flight they do not change the
+order. A reader reads all partitions from the beginning and keeps all records.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.support.records.other_clients import kafka
 
 ON_THE_WAY = 60
 GIVE_UP_SECONDS = 180
-RECONNECT_MS = 300  # at most, so that clients reconnect quickly
+RECONNECT_MS = 300  # the maximum, so that clients reconnect quickly
 DOTTED = {"reconnect_backoff_max_ms": RECONNECT_MS, "reconnect_backoff_ms": 50}
 
 Value = bytes  # writer:number, padded
@@ -147,7 +147,7 @@ class AiokafkaWriter(Writer):
 
 
 class Reader(Worker):
-    """*found* has offset and value by partition. It finishes when it is told the ends and has reached them."""
+    """*found* has offset and value by partition. It finishes when it has reached the given end offsets."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(bootstrap, topic, partitions)

@@ -1,7 +1,7 @@
-"""The broker that the compatibility tests talk to: Headrace's in a process of its own, or Apache Kafka's.
+"""The broker of the compatibility tests: Headrace in its own process, or Apache Kafka.
 
-`HEADRACE_COMPAT_BROKER=kafka` runs the tests against Apache Kafka, which shows that what they expect is what Kafka
-does. Either broker can be stopped, killed, and started again on the same port and data.
+`HEADRACE_COMPAT_BROKER=kafka` runs the tests against Apache Kafka, which shows that they expect Kafka's behavior.
+Either broker can be stopped, killed, and started again on the same port and data.
 """
 
 import os
@@ -49,7 +49,7 @@ def make_broker(data_dir: Path, properties: Mapping[str, object] | None = None) 
 
 
 class Headrace:
-    """`headrace server` with its defaults, but for the address, the directory and *properties*."""
+    """`headrace server` with its defaults, except for the address, the directory and *properties*."""
 
     def __init__(self, data_dir: Path, properties: Mapping[str, object] | None = None) -> None:
         self.data_dir = data_dir

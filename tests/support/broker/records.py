@@ -1,4 +1,4 @@
-"""Records as every client must hand them over, samples of all kinds of them, and a comparison that stays readable."""
+"""Records as every client must return them, samples of all kinds, and a readable comparison."""
 
 import random
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# A day ago: records older than a week are deleted during the tests, and those more than an hour ahead are refused.
+# A day ago: records older than a week are deleted during the tests, and those more than an hour ahead are rejected.
 START_MS = int(time.time()) * 1000 - 24 * 3_600_000
 UNICODE = "Grüße ключ 鍵 🔑"
 MEGABYTE = 1_000_000
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 def sample_records(partition: int) -> list[Record]:
-    """Records of every kind of key, value, headers and size, with timestamps that go up and down."""
+    """Returns records with every kind of key, value, headers and size; timestamps increase and decrease."""
     noise = random.Random(partition)
     text = UNICODE.encode()
     kinds: list[tuple[bytes | None, bytes | None, Headers]] = [
@@ -54,7 +54,7 @@ def sample_records(partition: int) -> list[Record]:
 
 
 def numbered(count: int, partition: int = 0, at_ms: int = START_MS) -> list[Record]:
-    """Small records, a second apart."""
+    """Returns small records, a second apart."""
     return [
         Record(partition, f"k{n}".encode(), f"v{n}".encode(), timestamp=at_ms + 1000 * n, offset=n)
         for n in range(count)
@@ -71,7 +71,7 @@ def with_offsets(records: Iterable[Record]) -> list[Record]:
 
 
 def assert_same(found: Sequence[Record], expected: Sequence[Record]) -> None:
-    """Compares record by record; pytest's own account of a difference in a megabyte takes minutes."""
+    """Compares record by record: pytest takes minutes to describe a difference in a megabyte."""
     for number, (one, other) in enumerate(zip(found, expected, strict=False)):
         assert one == other or _differ(number, one, other)
     assert len(found) == len(expected), f"{len(found)} records, but {len(expected)} were expected"

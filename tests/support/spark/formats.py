@@ -209,7 +209,7 @@ class Run:
 
 
 def finish(query: Any) -> None:
-    """Waits for a query that ends by itself, and raises its error."""
+    """Waits until a query ends, and raises its error."""
     try:
         assert query.awaitTermination(QUERY_SECONDS), f"the query has not ended: {query.status}"
     finally:

@@ -1,4 +1,4 @@
-"""What the tests of Spark's sink share: writing, reading back, and a sink whose tasks fail at a chosen point.
+"""Shared parts of the tests of Spark's sink: writing, reading back, and a sink whose tasks fail at a chosen point.
 
 Spark's workers import this module, so nothing here may need more than they have.
 """
@@ -135,7 +135,7 @@ def _then_wait(rows: Iterator[pa.RecordBatch], file: Path) -> Iterator[pa.Record
 
 
 def _flush() -> None:
-    """Has the process's producers send what they have."""
+    """Flushes the producers of the process."""
     for client in clients._clients.values():
         if hasattr(client, "producer"):
             client.producer.flush(timeout_ms=30_000)

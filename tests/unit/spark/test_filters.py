@@ -1,4 +1,4 @@
-"""How the filters of a query reduce what is read."""
+"""The filters of a query reduce the range that is read."""
 
 from datetime import UTC, datetime
 

@@ -168,7 +168,7 @@ def test_takes_a_missing_id_from_meta_properties(tmp_path: Path) -> None:
     assert BrokerConfig.load({**given, "node.id": "3"}).node_id == 3, "which the directory will refuse"
 
 
-# ---- what is not known, or not used
+# ---- unknown and unused keys
 
 
 def test_unknown_key_suggests_the_likely_one() -> None:
