@@ -1,8 +1,8 @@
-"""Requests to the group coordinators on this broker.
+"""Runs requests on the group coordinators of this broker.
 
-JoinGroup and SyncGroup (`run_member_operation`): the group itself responds, perhaps much later.
-DescribeGroups, DeleteGroups, OffsetFetch (`run_group_operations`): each group has its own coordinator partition, and
-the response waits for all of them.
+- `run_member_operation`, for JoinGroup and SyncGroup: the group sends the response, possibly much later.
+- `run_group_operations`, for requests about several groups (DescribeGroups, DeleteGroups, OffsetFetch): the groups may
+  be in different partitions of the offsets topic; the response waits for all of them.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ def run_member_operation(
     error_response: Callable[[KafkaError], T],
     reply: Callable[[T], None],
 ) -> None:
-    """Runs an operation of a group member, and calls `reply` exactly once.
+    """Runs an operation of a group member and calls `reply` with its response, exactly once.
 
-    The operation gets a function that takes its response; the group calls it at once, or when its next generation or
-    assignment is ready. If the operation could not run at all, the response is that of the error.
+    `operation` gets the shard and a function for the response, which the group calls at once, or when the next
+    generation or assignment is ready. If the operation cannot run or raises, `reply` gets
+    `error_response(error)`.
     """
     replied = False
     accepted = False
@@ -52,8 +53,8 @@ def run_member_operation(
         if result.error is None:
             return
         if accepted:
-            # The group has responded to the members whose requests failed with the write.
-            _logger.debug("Group %s: its new state was not written: %s", group_id, result.error)
+            # The group itself responds to the members whose requests fail with this write.
+            _logger.debug("Group %s: failed to write the new state: %s", group_id, result.error)
         else:
             reply_once(error_response(result.error))
 
@@ -67,7 +68,7 @@ def run_group_operations(
     error_result: Callable[[str, KafkaError], T],
     done: Callable[[list[T]], None],
 ) -> None:
-    """Runs an operation for each group; `done` gets the results in the order of the groups."""
+    """Runs an operation for each group and calls `done` with all results, in the order of `group_ids`."""
     results: dict[int, T] = {}
 
     def run(position: int, group_id: str) -> None:
@@ -79,8 +80,8 @@ def run_group_operations(
             if len(results) == len(group_ids):
                 done([results[index] for index in range(len(group_ids))])
 
-        index = coordinators.group_partition(group_id)
-        coordinators.groups.write(index, lambda shard: operation(shard, group_id), finish)
+        partition = coordinators.group_partition(group_id)
+        coordinators.groups.write(partition, lambda shard: operation(shard, group_id), finish)
 
     def run_from(first: int) -> None:
         for position, group_id in enumerate(group_ids[first : first + ITEMS_PER_TURN], first):

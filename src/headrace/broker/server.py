@@ -271,7 +271,7 @@ class Broker:
 
     def _describe(self) -> BrokerInfo:
         """Returns this broker as it registers: its advertised addresses, with the ports that were bound."""
-        ports = {endpoint.listener: endpoint.port for endpoint in self.server.endpoints}
+        ports = {bound.name: bound.port for bound in self.server.endpoints}
         endpoints = tuple(
             BrokerEndpoint(listener.name, listener.host, listener.port or ports[listener.name])
             for listener in self.config.advertised_listeners

@@ -1,7 +1,7 @@
-"""Dynamic configs of topics and brokers in the store, and the notification of brokers about changes.
+"""Dynamic configs of topics and brokers in the coordination store, and the watch that notifies brokers of changes.
 
-A change writes the configs and a notification under /config/changes in one step. Each broker watches that node, reads
-the configs of the notified entity, and applies them. Brokers validate the values; this module does not.
+A change writes an entity's configs and a notification under /config/changes in one transaction. Each broker watches
+/config/changes, reads the configs of each changed entity, and applies them. This module does not validate configs.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from headrace.common.errors import HeadraceError
 _logger = logging.getLogger(__name__)
 
 NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
-"""How long a notification is kept, for brokers that are temporarily disconnected."""
+"""How long a notification is kept, so that brokers that were disconnected still find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """The owner of configs: a topic, a broker, or all brokers."""
+    """What has dynamic configs: a topic, a broker, or all brokers (the cluster-wide default)."""
 
     kind: str
     name: str
@@ -62,11 +62,11 @@ class ConfigEntity:
 
 
 ConfigListener: TypeAlias = Callable[[ConfigEntity, dict[str, str]], None]
-"""Receives the current configs of an entity, {} if it has none. Must not block."""
+"""Called with an entity and its current configs ({} if it has none). Must not block."""
 
 
 class ConfigStore:
-    """Reads and writes configs in the coordination store."""
+    """Reads and writes dynamic configs in the coordination store."""
 
     def __init__(self, store: CoordinationStore):
         self._store = store
@@ -79,7 +79,7 @@ class ConfigStore:
         return znodes.decode_config(entity.path, data)
 
     async def names(self, kind: str) -> list[str]:
-        """Returns the names of the entities of a kind that have configs."""
+        """Returns the names of all entities of a kind (topics or brokers) that have configs."""
         return await self._store.children(f"{znodes.CONFIG}/{kind}")
 
     async def get_all(self, kind: str) -> dict[str, dict[str, str]]:
@@ -93,8 +93,8 @@ class ConfigStore:
     async def alter(
         self, entity: ConfigEntity, change: Callable[[dict[str, str]], Mapping[str, str]]
     ) -> dict[str, str]:
-        """Calls `change` with the current configs and writes its result; retries after a concurrent change. If `change`
-        raises, nothing is written. Returns the new configs."""
+        """Calls `change` with the current configs, writes its result, and returns it. Calls `change` again if somebody
+        else changed the configs meanwhile. If `change` raises, nothing is written."""
         while True:
             operation: Operation
             try:
@@ -115,7 +115,7 @@ class ConfigStore:
 
 
 def notification(entity: ConfigEntity) -> Create:
-    """Returns the operation that notifies all brokers of changed configs."""
+    """Returns the store operation that notifies all brokers of a change of the entity's configs."""
     return Create(
         f"{znodes.CONFIG_CHANGES}/{znodes.CONFIG_CHANGE_PREFIX}",
         znodes.encode_config_change(entity.kind, entity.name),
@@ -124,7 +124,7 @@ def notification(entity: ConfigEntity) -> Create:
 
 
 class ConfigWatcher:
-    """Calls a listener for every config change. Start it before reading configs, so that no change is missed."""
+    """Calls a listener after every config change. Start it before you read the configs, so that no change is missed."""
 
     def __init__(self, store: CoordinationStore, clock: Clock, listener: ConfigListener):
         self._store = store
@@ -147,7 +147,7 @@ class ConfigWatcher:
             self._task = None
 
     def restart_watch(self) -> None:
-        """Reads the notifications and sets the watch again, after a session was lost."""
+        """Reads the notifications and sets the watch again. Call it after the session with the store was lost."""
         self._changed.set()
 
     def _on_change(self, _: WatchEvent) -> None:
@@ -157,15 +157,15 @@ class ConfigWatcher:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._safely(self._process)
+            await self._log_errors(self._process)
 
-    async def _safely(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _log_errors(self, function: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work()
+            await function()
         except Exception as error:
-            # Later changes must still be processed.
+            # Continue: later changes must still be processed.
             _logger.error(
-                "Failed to process a config change; this broker applies it after a restart or its next change: %s",
+                "Config change not applied; this broker keeps the old configs until their next change or a restart: %s",
                 error,
                 exc_info=not isinstance(error, HeadraceError),
             )
@@ -175,8 +175,8 @@ class ConfigWatcher:
         for name in names:
             if name > self._last_seen:
                 self._last_seen = name
-                await self._safely(partial(self._notify_listener, f"{znodes.CONFIG_CHANGES}/{name}"))
-        # Purge last: a topic may be waiting for its configs.
+                await self._log_errors(partial(self._notify_listener, f"{znodes.CONFIG_CHANGES}/{name}"))
+        # Purge last, because a new topic may be waiting for its configs.
         await self._purge([f"{znodes.CONFIG_CHANGES}/{name}" for name in names])
 
     async def _notify_listener(self, path: str) -> None:
@@ -188,15 +188,15 @@ class ConfigWatcher:
         self._listener(entity, await self._configs.get(entity))
 
     async def _purge(self, paths: Sequence[str]) -> None:
-        """Deletes old notifications, unless another broker was faster."""
+        """Deletes expired notifications. Another broker may delete them at the same time."""
         deletions: list[Operation] = []
         for path in paths:
             stat = await self._store.exists(path)
             if stat is not None and stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
-                break  # notifications are sorted by creation
+                break  # names are sorted by creation time: all later notifications are younger
             deletions.append(Delete(path))
         try:
             if deletions:
                 await self._store.multi(deletions)
         except StoreError as error:
-            _logger.debug("Cannot delete old config notifications now: %s", error)
+            _logger.debug("Failed to delete expired config notifications, retrying after the next change: %s", error)

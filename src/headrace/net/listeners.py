@@ -1,4 +1,4 @@
-"""Listening sockets: binds the addresses of a listener, or raises a clear error."""
+"""Opens the listening sockets of a listener, one for each address of its host."""
 
 import errno
 import os
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from headrace.common.errors import HeadraceError
 from headrace.net.limits import Limits
 
-_PORT_TRIES = 20
+_PORT_ATTEMPTS = 20
+"""How many free ports to try for port 0, until one is free on all addresses of the host."""
 
 
 class BindError(HeadraceError):
-    """A listener cannot be opened; the message names it and the reason."""
+    """Raised when a listener cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A configured listener. An empty host stands for all addresses of the machine, port 0 for any free port."""
+    """A configured listener. An empty host means all addresses of the machine, port 0 any free port."""
 
     name: str
     host: str
@@ -30,14 +31,14 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """An open listener: its configured host and its actual port."""
+    """An open listener, with its configured host and its actual port."""
 
-    listener: str
+    name: str
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.listener}://{join_address(self.host, self.port)}"
+        return f"{self.name}://{join_address(self.host, self.port)}"
 
 
 def join_address(host: str, port: int) -> str:
@@ -45,17 +46,17 @@ def join_address(host: str, port: int) -> str:
 
 
 def open_listener(listener: Listener, limits: Limits) -> list[socket.socket]:
-    """Returns listening sockets, one for each address of the host, all on the same port."""
+    """Returns listening sockets, one for each address of the host, all on the same port. Raises BindError."""
     addresses = _resolve(listener)
-    for attempt in range(_PORT_TRIES):
+    for attempt in range(_PORT_ATTEMPTS):
         try:
             return _bind_all(listener, addresses, limits)
         except OverflowError:
             raise BindError(f"cannot listen on {listener}: invalid port: expected 0 to 65535") from None
         except OSError as error:
-            # With port 0, the port chosen for the first address may be in use at another address.
-            again = error.errno == errno.EADDRINUSE and listener.port == 0 and attempt + 1 < _PORT_TRIES
-            if not again:
+            # With port 0, the port that was free on the first address may be in use on another address.
+            retry = error.errno == errno.EADDRINUSE and listener.port == 0 and attempt + 1 < _PORT_ATTEMPTS
+            if not retry:
                 raise BindError(f"cannot listen on {listener}: {_reason(error)}") from error
     raise AssertionError("unreachable")
 
@@ -64,11 +65,11 @@ def _resolve(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
     if not listener.host:
         return [(socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")]
     try:
-        found = socket.getaddrinfo(listener.host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(listener.host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BindError(f"cannot listen on {listener}: cannot resolve {listener.host!r}: {reason}") from error
-    addresses = [(family, str(address[0])) for family, _, _, _, address in found]
+    addresses = [(family, str(address[0])) for family, _, _, _, address in infos]
     return list(dict.fromkeys(addresses))
 
 
@@ -76,14 +77,14 @@ def _bind_all(
     listener: Listener, addresses: list[tuple[socket.AddressFamily, str]], limits: Limits
 ) -> list[socket.socket]:
     opened: list[socket.socket] = []
-    missing: OSError | None = None
+    skipped: OSError | None = None  # the error of an address that this machine does not have
     port = listener.port
     try:
         for family, host in addresses:
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
             except OSError as error:
-                missing = error
+                skipped = error
                 continue
             opened.append(sock)
             try:
@@ -92,13 +93,13 @@ def _bind_all(
                 if error.errno != errno.EADDRNOTAVAIL:
                     raise
                 # For example ::1 for localhost on a machine without IPv6.
-                missing = error
+                skipped = error
                 opened.remove(sock)
                 sock.close()
                 continue
             port = sock.getsockname()[1]
-        if not opened and missing is not None:
-            raise missing
+        if not opened and skipped is not None:
+            raise skipped
     except BaseException:
         for sock in opened:
             sock.close()
@@ -110,10 +111,10 @@ def _bind(sock: socket.socket, host: str, port: int, limits: Limits) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sock.family == socket.AF_INET6:
-        # As in Java: the wildcard address also accepts IPv4, if the system supports it.
+        # As in Java, the wildcard address also accepts IPv4 connections, if the system supports it.
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
-    # Set before listening, because the window scale is negotiated when a connection is established.
+    # Set the buffer sizes before listening: TCP negotiates the window scale when a connection is established.
     if limits.send_buffer_bytes >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
     if limits.receive_buffer_bytes >= 0:

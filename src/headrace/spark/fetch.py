@@ -70,7 +70,7 @@ def read_range(options: SourceOptions, schema: StructType, partition: InputParti
             position = getattr(error, "offset", position)
             position = _next_position(options, cluster, tp, position, end)
         except UnknownTopicOrPartitionError as error:
-            report_loss(options, f"{tp} does not exist any more; offsets {position} to {end - 1} were not read", error)
+            report_loss(options, f"{tp} no longer exists; offsets {position} to {end - 1} were not read", error)
             return
         except KafkaTimeoutError as error:
             latest = cluster.latest([tp])[tp]

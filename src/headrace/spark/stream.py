@@ -1,15 +1,16 @@
 """The stream reader: decides which offsets each micro-batch reads.
 
-One reader lives in a Python process next to the driver for as long as the query runs; Spark calls its `latestOffset`,
-`partitions` and so on. Another is pickled to tasks, which only call `read`. So a task's partition contains everything
-that the task needs.
+Where it runs: one reader lives in a Python process next to the driver while the query runs, and plans the batches. Each
+task gets a pickled copy and calls only `read`, so a task's partition contains everything that the task needs.
 
-    latestOffset(start)     partitions -> their ends -> limits (min, max, delay) -> an offset; `start` if nothing is new
-    partitions(start, end)  the ranges between two offsets, split into tasks; the same for a replay
+    latestOffset(start)     plans a batch: the latest offsets, within the limits; `start` if there is nothing to read
+    partitions(start, end)  splits a batch into tasks; Spark calls it again if it replays the batch
 
-Invariants: the same offsets give the same tasks, also after a restart, and also for the first batch, whose start Spark
-does not store (`offsets`); unavailable brokers end the query only after minutes; new partitions are read from their
-earliest offset.
+Invariants:
+- The same offsets give the same tasks, even after a restart. This includes the first batch: Spark does not store its
+  start, so its end offset contains it (see `offsets`).
+- The query fails only after the brokers were unavailable for minutes.
+- New partitions are read from their earliest offset.
 """
 
 import logging
@@ -45,16 +46,17 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LONG_POLL_SECONDS = 0.1
-"""How long `latestOffset` waits for new records. Spark would call it again after 10 ms; but a query can be stopped only
-between two calls."""
+"""How long `latestOffset` waits for new records. Without the wait, Spark would call it every 10 ms. The wait is short
+because Spark cannot stop a query during a call."""
 _RETRY_SECONDS = 0.02
+"""The wait before a retry while brokers are unavailable, or while there are no partitions."""
 _PARTITIONS_MAX_AGE_SECONDS = 1.0
-"""The maximum age of the list of partitions."""
+"""How long the list of partitions is cached."""
 _REQUEST_TIMEOUT_MS = 5_000
 """The timeout of one request while brokers are unavailable. Spark cannot stop a query during a request."""
 
 _UNAVAILABLE_SECONDS = 60.0
-"""Multiplied by `fetchOffset.numRetries`: how long brokers may be unavailable before the query ends."""
+"""The query fails after the brokers were unavailable for this time multiplied by `fetchOffset.numRetries`."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,18 +65,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: StructType, cluster: Cluster | None = None):
         self._options = SourceOptions.parse(options, streaming=True)
         self._schema = schema
-        selected_columns(schema)
+        selected_columns(schema)  # raises for an unknown column
         self._clock: Clock = SystemClock()
         self._cluster = cluster or Cluster(self._options, clock=self._clock, timeout_ms=_REQUEST_TIMEOUT_MS)
         self._start: Offsets | None = None
-        """The start offsets of a new query, once they are resolved."""
+        """The start offsets of a new query, resolved from its options; None before."""
         self._partitions: set[TopicPartition] = set()
         self._partitions_at: float | None = None
         self._target: Offsets | None = None
-        """The end offsets of a query with the trigger available now."""
+        """The end offsets of a query with `trigger(availableNow=True)`; None for other triggers."""
         self._latest: Offsets = {}
-        self._planned: Mapping[str, Any] | None = None
-        """The last offset that this reader returned."""
+        """How far the partitions could be read at the last check."""
+        self._last_planned: Mapping[str, Any] | None = None
+        """The last end offset that `latestOffset` returned. A batch with another end is a replay."""
         self._last_batch_at: float | None = None
         self._unavailable_since: float | None = None
 
@@ -99,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        # A missing topic may have been read before, or may be misspelled: the first offsets decide.
+        # With failOnDataLoss=false, a missing topic may have been deleted. If it is misspelled, `_query_start` raises.
         lenient = not self._options.fail_on_data_loss
         self._target = self._until_available(lambda: self._cluster.latest(self._cluster.partitions(lenient=lenient)))
 
@@ -117,19 +120,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._unavailable_since = None
                 if offset is not None:
-                    self._planned = offset
+                    self._last_planned = offset
                     return offset
                 may_return = True
-            left = deadline - self._clock.monotonic()
-            if may_return and (self._target is not None or left <= 0):
+            remaining = deadline - self._clock.monotonic()
+            if may_return and (self._target is not None or remaining <= 0):
                 return start
             if self._unavailable_since is not None or not self._latest:
                 self._clock.sleep(_RETRY_SECONDS)
-            elif not self._cluster.wait_for_records(self._latest, 1000 * left):
+            elif not self._cluster.wait_for_records(self._latest, 1000 * remaining):
                 return start
 
     def _until_available(self, request: Callable[[], T]) -> T:
-        """Repeats a request until the brokers are available, and returns its result."""
+        """Retries a request while the brokers are unavailable, and returns its result."""
         while True:
             try:
                 result = request()
@@ -141,54 +144,53 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return result
 
     def _handle_unavailable(self, error: KafkaError) -> None:
-        """Raises the error of a failed request if it is permanent, or has lasted too long."""
+        """Raises the error if it is not retriable, or if the brokers have been unavailable for too long."""
         if not error.retriable:
             raise error
         now = self._clock.monotonic()
         if self._unavailable_since is None:
             self._unavailable_since = now
             _logger.warning(
-                "Spark source (%s): the brokers are unavailable, retrying: %s", self._options.subscription, error
+                "Spark source (%s): brokers are unavailable, retrying: %s", self._options.subscription, error
             )
         if now - self._unavailable_since > self._options.offset_retries * _UNAVAILABLE_SECONDS:
             raise error
 
     def _next_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any] | None:
-        """Returns the end of the next batch; None if there is nothing to read."""
+        """Returns the end offset of the next batch; None if there is nothing to read."""
         is_first = start == INITIAL
-        begin = self._first_offsets() if is_first else from_spark(start)
-        tps = self._known_partitions(begin)
-        added = self._added(begin, tps)
-        end = self._ends(begin, tps, is_first)
-        self._latest = end
-        chosen = self._limited({**begin, **added}, end, limit)
-        if chosen is None or (not is_first and not added and all(chosen.get(tp) == begin[tp] for tp in begin)):
+        begin = self._query_start() if is_first else from_spark(start)
+        tps = self._partitions_to_read(begin)
+        added = self._new_partitions(begin, tps)
+        self._latest = self._available(begin, tps, is_first)
+        end = self._apply_limits({**begin, **added}, self._latest, limit)
+        if end is None or (not is_first and not added and all(end.get(tp) == begin[tp] for tp in begin)):
             return None
         self._last_batch_at = self._clock.monotonic()
-        # The first batch runs even if it is empty, so that the checkpoint stores where the query begins.
-        return to_spark(chosen, {**begin, **added} if is_first else added)
+        # The first batch runs even if it is empty, so that the checkpoint stores where the query started.
+        return to_spark(end, {**begin, **added} if is_first else added)
 
-    def _first_offsets(self) -> Offsets:
+    def _query_start(self) -> Offsets:
         if self._start is None:
-            tps = self._current_partitions()
+            tps = self._refresh_partitions()
             self._start = self._cluster.start(tps if self._target is None else set(self._target))
         return self._start
 
-    def _added(self, begin: Offsets, tps: set[TopicPartition]) -> Offsets:
-        """Returns the new partitions and their first offsets."""
+    def _new_partitions(self, begin: Offsets, tps: set[TopicPartition]) -> Offsets:
+        """Returns the partitions that the previous batch did not have, with their earliest offsets."""
         new = tps - begin.keys()
         added = self._cluster.earliest(new) if new else {}
         for tp, offset in sorted(added.items()):
             if offset > 0:
-                report_loss(self._options, f"{tp} is new, but already begins at offset {offset}")
+                report_loss(self._options, f"{tp} is new, but its earliest offset is {offset}")
         return added
 
-    def _ends(self, begin: Offsets, tps: set[TopicPartition], is_first: bool) -> Offsets:
-        """Returns how far the partitions can be read now."""
+    def _available(self, begin: Offsets, tps: set[TopicPartition], is_first: bool) -> Offsets:
+        """Returns the offsets up to which the partitions can be read now."""
         if self._target is not None:
             end = {tp: offset for tp, offset in self._target.items() if tp in tps}
             if is_first:
-                # The start was resolved after the target.
+                # The start was resolved after the target, so it may be later.
                 end = {tp: max(offset, begin.get(tp, offset)) for tp, offset in end.items()}
         else:
             end = self._cluster.latest(tps)
@@ -198,8 +200,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _confirm_loss(self, begin: Offsets, end: Offsets, shrunk: set[TopicPartition]) -> Offsets:
-        """Checks again that partitions end before the offset that was already read. A new leader may return such an end
-        for a moment; if it persists, records are lost."""
+        """Handles partitions whose latest offset is before the offset already read. A new leader may briefly return
+        such an offset, so this asks again; if the offset stays, records were lost."""
         for _ in range(self._options.offset_retries):
             self._clock.sleep(max(0.1, self._options.offset_retry_interval_ms / 1000))
             end = {**end, **self._cluster.latest(shrunk)}
@@ -210,36 +212,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_loss(self._options, f"{tp} ends at offset {end[tp]}, but was already read up to {begin[tp]}")
         return end
 
-    def _known_partitions(self, begin: Offsets) -> set[TopicPartition]:
-        """Returns the partitions that the query reads, from a list of at most `_PARTITIONS_MAX_AGE_SECONDS` age."""
+    def _partitions_to_read(self, begin: Offsets) -> set[TopicPartition]:
+        """Returns the partitions that the query reads, from the cache if it is recent. Reports deleted partitions."""
         now = self._clock.monotonic()
         if self._target is not None:
             tps = set(self._target)
         elif self._partitions_at is not None and now - self._partitions_at < _PARTITIONS_MAX_AGE_SECONDS:
             tps = self._partitions
         else:
-            tps = self._current_partitions(begin)
+            tps = self._refresh_partitions(begin)
         for tp in sorted(begin.keys() - tps):
-            report_loss(self._options, f"{tp} does not exist any more; it was read up to offset {begin[tp]}")
+            report_loss(self._options, f"{tp} no longer exists; it was read up to offset {begin[tp]}")
         return tps
 
-    def _current_partitions(self, expected: Offsets | None = None) -> set[TopicPartition]:
+    def _refresh_partitions(self, expected: Offsets | None = None) -> set[TopicPartition]:
         self._partitions = self._cluster.partitions(expected or ())
         self._partitions_at = self._clock.monotonic()
         return self._partitions
 
-    def _limited(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets | None:
-        """Returns the end offsets within the limits; None if there is too little to read yet. `ReadAllAvailable`
-        overrides all limits."""
+    def _apply_limits(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets | None:
+        """Returns the end offsets of a batch within the limits; None to wait for `minOffsetsPerTrigger`.
+        `ReadAllAvailable` overrides all limits."""
         options = self._options
         if isinstance(limit, ReadAllAvailable):
             return end
-        low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-        if low is not None and self._target is None and self._last_batch_at is not None:
+        minimum, maximum = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+        if minimum is not None and self._target is None and self._last_batch_at is not None:
             waited_ms = (self._clock.monotonic() - self._last_batch_at) * 1000
-            if backlog(begin, end) < low and waited_ms < options.max_trigger_delay_ms:
+            if backlog(begin, end) < minimum and waited_ms < options.max_trigger_delay_ms:
                 return None
-        return end if high is None else prorate(begin, end, high)
+        return end if maximum is None else prorate(begin, end, maximum)
 
     # ---- tasks
 
@@ -248,10 +250,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = from_spark(end)
         new = ends.keys() - begin.keys()
         if new:
-            # Only with checkpoints of Spark's own connector.
+            # Only checkpoints of Spark's own Kafka connector lack the start of new partitions.
             begin.update(self._until_available(lambda: self._cluster.earliest(new)))
-        if end != self._planned:
-            ends = self._until_available(lambda: self._replayable(begin, from_spark(end)))
+        if end != self._last_planned:
+            ends = self._until_available(lambda: self._check_replay(begin, from_spark(end)))
         ranges = ranges_between(begin, ends)
         options = self._options
         return [
@@ -259,14 +261,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for offset_range in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         ]
 
-    def _replayable(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """Returns the end offsets of a batch that is replayed after a restart, checked against the log."""
-        tps = self._current_partitions(ends)
+    def _check_replay(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Returns the end offsets of a replayed batch. Reports records that were lost since it was planned."""
+        tps = self._refresh_partitions(ends)
         needed = {tp for tp in ends if ends[tp] > begin[tp]}
         for tp in sorted(needed - tps):
-            report_loss(
-                self._options, f"{tp} does not exist any more; the replay needs offsets {begin[tp]} to {ends[tp] - 1}"
-            )
+            report_loss(self._options, f"{tp} no longer exists; the replay needs offsets {begin[tp]} to {ends[tp] - 1}")
         latest = self._cluster.latest(needed & tps)
         for tp in sorted(latest):
             if latest[tp] < ends[tp]:

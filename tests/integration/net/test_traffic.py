@@ -300,7 +300,7 @@ def test_several_listeners() -> None:
         listeners = [Listener("INTERNAL", "127.0.0.1", 0), Listener("EXTERNAL", "127.0.0.1", 0)]
         server = SocketServer(listeners, handler, Limits(), SystemClock())
         await server.start()
-        assert [endpoint.listener for endpoint in server.endpoints] == ["INTERNAL", "EXTERNAL"]
+        assert [endpoint.name for endpoint in server.endpoints] == ["INTERNAL", "EXTERNAL"]
         for endpoint in server.endpoints:
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             writer.write(frame(b"x"))

@@ -192,7 +192,7 @@ def test_deleted_topic(spark: Any, headrace_broker: EmbeddedBroker, headrace_top
     run_to_end(reader(spark, headrace_broker, **options), tmp_path, Batches())
     headrace_broker.delete_topic(other)
     send(headrace_broker, headrace_topic, range(4, 6))
-    with pytest.raises(StreamingQueryException, match="does not exist any more; it was read up to offset 2"):
+    with pytest.raises(StreamingQueryException, match="no longer exists; it was read up to offset 2"):
         run_to_end(reader(spark, headrace_broker, **options), tmp_path, Batches())
     lenient = Batches()
     run_to_end(reader(spark, headrace_broker, **options, failOnDataLoss=False), tmp_path, lenient)

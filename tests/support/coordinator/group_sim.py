@@ -268,7 +268,7 @@ class User:
 
     # ---- hooks
 
-    async def at_poll(self) -> None:
+    async def wait_for_poll(self) -> None:
         await self._polls.wait()
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:

@@ -105,7 +105,7 @@ def test_unavailable_broker_is_not_data_loss(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_deleted_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = {3: UnknownTopicOrPartitionError("the brokers know no topic t")}
-    with pytest.raises(DataLossError, match="t-0 does not exist any more"):
+    with pytest.raises(DataLossError, match="t-0 no longer exists"):
         read(monkeypatch, Log(0, 10, dict(gone)), 2, 6)
     assert read(monkeypatch, Log(0, 10, dict(gone)), 2, 6, fail=False) == [2]
 

@@ -1,4 +1,4 @@
-"""The configs of the coordinators' internal topics, and of the access to them."""
+"""Configs of the group and transaction coordinators and of their internal topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ COORDINATOR_KEYS = ConfigTable(
             "offsets.commit.timeout.ms",
             ConfigType.INT,
             5_000,
-            "How long an offset commit, or a change of a group, waits for the replicas of the offsets topic.",
+            "How long an offset commit or group change waits for the in-sync replicas of the offsets topic.",
             low=1,
             dynamic=False,
         ),
@@ -25,8 +25,8 @@ COORDINATOR_KEYS = ConfigTable(
             "offsets.load.buffer.size",
             ConfigType.INT,
             5_242_880,
-            "How many bytes are read at a time while a partition of the offsets topic is loaded. At most 256 KiB, "
-            "because other requests are handled in between.",
+            "How many bytes are read at a time while a partition of the offsets topic is loaded. Values above 256 KiB "
+            "act like 256 KiB: the broker handles other requests between reads.",
             low=1,
             dynamic=False,
         ),
@@ -34,7 +34,7 @@ COORDINATOR_KEYS = ConfigTable(
             "offsets.topic.num.partitions",
             ConfigType.INT,
             50,
-            "The number of partitions of the offsets topic. Do not change it after the topic was created.",
+            "The number of partitions of the offsets topic. Do not change it once the topic exists.",
             low=1,
             dynamic=False,
         ),
@@ -42,8 +42,8 @@ COORDINATOR_KEYS = ConfigTable(
             "offsets.topic.replication.factor",
             ConfigType.INT,
             3,
-            "The replication factor of the offsets topic. If fewer brokers are alive when the topic is created, their "
-            "number is used.",
+            "The replication factor of the offsets topic, capped at the number of live brokers when the topic is "
+            "created.",
             low=1,
             high=32_767,
             dynamic=False,
@@ -60,7 +60,7 @@ COORDINATOR_KEYS = ConfigTable(
             "transaction.state.log.num.partitions",
             ConfigType.INT,
             50,
-            "The number of partitions of the transaction topic. Do not change it after the topic was created.",
+            "The number of partitions of the transaction topic. Do not change it once the topic exists.",
             low=1,
             dynamic=False,
         ),
@@ -68,8 +68,8 @@ COORDINATOR_KEYS = ConfigTable(
             "transaction.state.log.replication.factor",
             ConfigType.INT,
             3,
-            "The replication factor of the transaction topic. If fewer brokers are alive when the topic is created, "
-            "their number is used.",
+            "The replication factor of the transaction topic, capped at the number of live brokers when the topic is "
+            "created.",
             low=1,
             high=32_767,
             dynamic=False,
@@ -86,7 +86,7 @@ COORDINATOR_KEYS = ConfigTable(
             "transaction.state.log.min.isr",
             ConfigType.INT,
             2,
-            "`min.insync.replicas` of the transaction topic; at most its number of replicas.",
+            "`min.insync.replicas` of the transaction topic, capped at its replication factor.",
             low=1,
             dynamic=False,
         ),
@@ -96,7 +96,7 @@ COORDINATOR_KEYS = ConfigTable(
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """An internal topic as the broker creates it."""
+    """The configured size of an internal topic."""
 
     name: str
     partitions: int
@@ -105,7 +105,7 @@ class InternalTopic:
     min_insync_replicas: int = 1
 
     def spec(self, live_brokers: int) -> TopicSpec:
-        """Returns the topic to create in a cluster with this number of brokers."""
+        """Returns the topic to create while `live_brokers` brokers are alive."""
         factor = max(1, min(self.replication_factor, live_brokers))
         configs = {
             "cleanup.policy": "compact",
@@ -119,7 +119,7 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """The configs of the coordinators, typed and checked."""
+    """The parsed and checked configs of the coordinators."""
 
     groups: GroupConfig
     commit_timeout_ms: int

@@ -1,12 +1,12 @@
 """DescribeTopicPartitions: topics with their partitions, in pages (KIP-966). Version 0.
 
 Behavior:
-- Topics are sorted by name; no names request all topics.
+- Topics are sorted by name. A request without topics returns all topics.
 - A page has at most `response_partition_limit` and `max.request.partition.size.limit` partitions; the response's cursor
   points to the next page.
-- A cursor with a topic that the request does not name, or without a partition, gets INVALID_REQUEST.
+- INVALID_REQUEST if the cursor has a negative partition, or a topic that the request does not list.
 
-Not supported: eligible leader replicas, which are always empty.
+Not supported: eligible leader replicas (the lists are always empty).
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
 ) -> DescribeTopicPartitionsResponse:
     names = _requested_names(image, request)
-    if not _is_valid(request.cursor, names, all_topics=not request.topics):
+    if not _is_valid_cursor(request.cursor, names, all_topics=not request.topics):
         return DescribeTopicPartitionsResponse(
             topics=[
                 DescribeTopicPartitionsResponseTopic(error_code=InvalidRequestError.code, name=topic.name)
@@ -55,12 +55,12 @@ def handle(
 
 def _requested_names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
     names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else image.topics
-    first = request.cursor.topic_name if request.cursor is not None else ""
-    return sorted(name for name in names if name >= first)
+    first_topic = request.cursor.topic_name if request.cursor is not None else ""
+    return sorted(name for name in names if name >= first_topic)
 
 
-def _is_valid(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool:
-    # If all topics are requested, the cursor's topic may have been deleted since.
+def _is_valid_cursor(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool:
+    # In a request for all topics, the cursor's topic may have been deleted since the previous page.
     return cursor is None or (cursor.partition_index >= 0 and (all_topics or cursor.topic_name in names))
 
 
@@ -81,15 +81,15 @@ class _Page:
                 return
             topic = self._image.topic(name)
             if topic is None:
-                self.topics.append(_missing(name))
+                self.topics.append(_missing_topic(name))
                 continue
-            first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-            if not self._add(topic, first):
+            first_partition = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            if not self._add(topic, first_partition):
                 return
 
-    def _add(self, topic: TopicImage, first: int) -> bool:
-        """Adds the partitions that fit. Returns False if there are more."""
-        indexes = sorted(index for index in topic.partitions if index >= first)
+    def _add(self, topic: TopicImage, first_partition: int) -> bool:
+        """Adds a topic with the partitions that fit on the page. Returns False if some did not fit."""
+        indexes = sorted(index for index in topic.partitions if index >= first_partition)
         shown, omitted = indexes[: self._remaining], indexes[self._remaining :]
         self._remaining -= len(shown)
         self.topics.append(
@@ -124,7 +124,7 @@ class _Page:
         )
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     error: type[KafkaError] = UnknownTopicOrPartitionError
     try:
         check_topic_name(name)

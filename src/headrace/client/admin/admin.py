@@ -1,4 +1,4 @@
-"""The blocking admin client: an `AdminCore` on the event loop of its own thread."""
+"""The blocking admin client. It runs an `AdminCore` on an event loop in its own thread."""
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AdminCore, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], T]:
-    """Returns the blocking version of a coroutine method."""
+    """Returns a blocking method that runs a coroutine method of the core on the client's thread."""
 
     @functools.wraps(method)
     def call(self: "Admin", /, *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -28,17 +28,17 @@ def _blocking(
 
 
 class Admin:
-    """Administers a cluster.
+    """The admin client: topics, configs, groups, offsets and transactions of a cluster.
 
         with headrace.Admin(bootstrap_servers="localhost:9092") as admin:
             admin.create_topics([NewTopic("events", 3)])
             admin.describe_topics(["events"])["events"].partitions
 
-    The configuration is passed as keyword arguments, as a mapping with Kafka's names, or both. Any thread may use it.
+    Pass the configuration as keyword arguments, as a mapping with Kafka's names, or both. The client is thread-safe.
 
-    Calls about several items return `Results`, with one result per item. If some items failed, the call raises the
-    first error, whose `results` holds all results; with `raise_errors=False` it returns them. `timeout_ms` covers the
-    whole call including retries; it defaults to `default.api.timeout.ms`.
+    Methods that take several items (topics, groups, ...) return `Results`, with one result per item. If an item failed,
+    they raise the first error, which has all results in its attribute `results`; with `raise_errors=False` they return
+    the results instead. `timeout_ms` limits the whole call including retries; the default is `default.api.timeout.ms`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
@@ -46,7 +46,7 @@ class Admin:
         self._thread.close_automatically(self, self._core.close)
 
     def _forked(self) -> None:
-        """Does nothing: in a child process every call raises."""
+        """Called in a child process after a fork. Nothing to do: the thread rejects every call from now on."""
 
     start = _blocking(AdminCore.start)
 
@@ -87,7 +87,7 @@ class Admin:
     fence_producers = _blocking(AdminCore.fence_producers)
 
     def close(self) -> None:
-        """Closes the connections and stops the thread. May be called twice."""
+        """Closes the connections and stops the thread. A second call does nothing."""
         if self._thread.is_alive:
             try:
                 self._thread.run(self._core.close())

@@ -104,7 +104,7 @@ CONSUMER_KEYS = ClientTable(
             low=5000,
         ),
     ),
-    (
+    objects=(
         *COMMON_OBJECTS,
         ObjectKey(
             "key.deserializer",
@@ -146,8 +146,8 @@ CONSUMER_KEYS = ClientTable(
             "Called with TopicPartition and offset if `enable.partition.eof` is set.",
         ),
     ),
-    (*UNUSED, "max.in.flight.requests.per.connection"),
-    {
+    unused=(*UNUSED, "max.in.flight.requests.per.connection"),
+    refused={
         **REFUSED,
         "enable.auto.offset.store": "a record counts as processed when the next one is requested; or use "
         "`enable.auto.commit=false` and commit explicitly",

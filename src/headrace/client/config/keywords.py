@@ -273,5 +273,5 @@ class AdminKeywords(CommonKeywords, total=False):
     """Keyword arguments of `Admin`."""
 
     default_api_timeout_ms: int | None
-    """`default.api.timeout.ms`: How long a call may take, including all retries, if it has no `timeout_ms`. Default:
+    """`default.api.timeout.ms`: How long a call without `timeout_ms` may take, including all retries. Default:
     `60000`."""

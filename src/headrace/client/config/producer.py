@@ -115,7 +115,7 @@ PRODUCER_KEYS = ClientTable(
         ),
         ConfigKey("allow.auto.create.topics", BOOLEAN, True, "Whether brokers may create a topic that `send` names."),
     ),
-    (
+    objects=(
         *COMMON_OBJECTS,
         ObjectKey(
             "key.serializer",
@@ -146,8 +146,8 @@ PRODUCER_KEYS = ClientTable(
             "Called for each record with the error (None if it was acknowledged) and the RecordMetadata.",
         ),
     ),
-    UNUSED,
-    {
+    unused=UNUSED,
+    refused={
         **REFUSED,
         "queue.buffering.max.messages": "use `buffer.memory`, in bytes",
         "queue.buffering.max.kbytes": "use `buffer.memory`, in bytes",

@@ -225,7 +225,7 @@ class ConsumerCore:
 
     # ---- rebalance hooks
 
-    async def at_poll(self) -> None:
+    async def wait_for_poll(self) -> None:
         if not self._is_abandoned:
             await self.user_callbacks.wait(None)
 

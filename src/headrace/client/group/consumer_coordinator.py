@@ -244,7 +244,7 @@ class ConsumerCoordinator:
         self.rebalancing = True
         try:
             if self._waits_for_poll:
-                await self._hooks.at_poll()
+                await self._hooks.wait_for_poll()
                 self._waits_for_poll = False
             if self._failure is not None:
                 failure, self._failure = self._failure, None

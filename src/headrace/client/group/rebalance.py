@@ -116,7 +116,7 @@ class Rebalance:
         if not tps:
             return
         self._subscription.start_revoking(tps)
-        await self._hooks.at_poll()
+        await self._hooks.wait_for_poll()
         if self._member.is_member:
             await self._commit_processed()
         if not self._member.is_member:
@@ -130,7 +130,7 @@ class Rebalance:
         if not tps:
             return
         self._subscription.start_revoking(tps)
-        await self._hooks.at_poll()
+        await self._hooks.wait_for_poll()
         await self._hooks.lost(tps)
         self._subscription.assign_from_group(())
         self._subscription.changed()

@@ -1,6 +1,6 @@
-"""The interface through which the group membership calls the consumer.
+"""The calls from `ConsumerCoordinator` to the consumer during a rebalance.
 
-Owner: the loop. The task of `ConsumerCoordinator` calls every method and awaits every coroutine.
+Owner: the loop. Only the task of `ConsumerCoordinator` calls these methods.
 """
 
 from typing import Protocol
@@ -9,32 +9,40 @@ from headrace.common.types import TopicPartition
 
 
 class RebalanceHooks(Protocol):
-    """Implemented by `ConsumerCore`. `revoked`, `assigned` and `lost` run the user's rebalance listener, if there is
-    one, in the thread that polls (or await it in the asyncio consumer). The user's poll raises the errors of a
-    listener.
+    """The consumer's side of a rebalance, implemented by `ConsumerCore`.
 
-    The order in a rebalance is: `SubscriptionState.start_revoking` stops the partitions; `at_poll`; an automatic commit
-    of the processed records; `revoked`; the smaller assignment takes effect; JoinGroup and SyncGroup; with the
-    cooperative protocol the same steps once more; the new assignment takes effect; `assigned`. If the group has removed
-    the member, `lost` is called instead of `revoked`, and nothing is committed.
+    `revoked`, `assigned` and `lost` call the user's rebalance listener, if there is one, in the polling thread (the
+    asyncio consumer awaits it). If the listener raises, the user's `poll` raises the error.
+
+    Order of a rebalance:
+    1. `SubscriptionState.start_revoking` stops fetching the partitions to revoke.
+    2. `wait_for_poll`.
+    3. An automatic commit of the processed records.
+    4. `revoked`; then the partitions are removed from the assignment.
+    5. JoinGroup and SyncGroup. With the cooperative protocol, steps 1 to 4 follow for partitions that the new
+       assignment lacks.
+    6. The new assignment takes effect; `assigned`.
+
+    If the group has removed the member, `lost` replaces `revoked`, and nothing is committed.
     """
 
-    async def at_poll(self) -> None:
-        """Waits until the user is in a poll that has not returned records yet.
+    async def wait_for_poll(self) -> None:
+        """Waits until the user is inside `poll`, before it returns records.
 
-        Only then may partitions be revoked: the records of earlier polls count as processed, so their offsets may be
-        committed. Heartbeats continue during the wait. Returns immediately while the consumer is being closed.
+        Partitions are revoked only at that point: the records of earlier polls count as processed, so their offsets
+        may be committed. Heartbeats continue during the wait. Returns immediately while the consumer is being closed.
         """
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions are about to be revoked; their offsets may still be committed. Never called with no partitions."""
+        """Called before partitions are revoked; their offsets may still be committed. `tps` is never empty."""
 
     async def assigned(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions were added. Called after each rebalance, even if there are none."""
+        """Called after each rebalance with the added partitions; `tps` may be empty."""
 
     async def lost(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions were lost and may have other owners: nothing can be committed. Never called with no partitions."""
+        """Called when partitions were lost: other members may own them, so nothing can be committed. `tps` is never
+        empty."""
 
     def failed(self, error: Exception) -> None:
-        """The member cannot continue (not authorized, fenced, ...). The next poll raises the error, then it tries
-        again."""
+        """Called when the member cannot join (not authorized, fenced, ...). The next poll raises the error; then the
+        member tries again."""

@@ -1,7 +1,7 @@
-"""Producer interceptors: user code that sees each record before serialization and each acknowledgement.
+"""Producer interceptors: user code called for each record before it is serialized and when it is acknowledged.
 
-`on_send` may return a changed record. As in Kafka, an interceptor that raises is logged and skipped. `on_send` runs in
-the thread that sends, `on_acknowledgement` in the thread that reads responses.
+`on_send` may return a changed record. If an interceptor raises, the error is logged and the next interceptor is called,
+as in Kafka. `on_send` runs in the thread that calls `send`, `on_acknowledgement` in the thread that reads responses.
 """
 
 import logging
@@ -28,7 +28,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """The methods of a producer interceptor. Subclass it to implement only one of them."""
+    """The methods of a producer interceptor. A subclass may implement only one of them."""
 
     def on_send(self, record: OutgoingRecord, /) -> OutgoingRecord | None:  # noqa: ARG002
         """Called before a record is serialized. Returns the record to send, or None to send it unchanged."""
@@ -40,7 +40,7 @@ class ProducerInterceptor(Protocol):
         error: BaseException | None,  # noqa: ARG002
         /,
     ) -> object:
-        """Called when a record was acknowledged or has failed."""
+        """Called when a record was acknowledged or failed. `metadata` is None if `send` raised."""
         return None
 
 
@@ -56,7 +56,7 @@ class Interceptors:
     def on_send(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> OutgoingRecord:
-        """Returns the record that the last interceptor returned."""
+        """Passes the record through all interceptors and returns the record to send."""
         record = OutgoingRecord(topic, value, key, headers, partition, timestamp_ms)
         for interceptor in self._interceptors:
             intercept = getattr(interceptor, "on_send", None)
@@ -66,7 +66,9 @@ class Interceptors:
                 changed = intercept(record)
             except Exception:
                 _logger.exception(
-                    "Interceptor %r failed in on_send for topic %s; the record is sent as it was", interceptor, topic
+                    "Interceptor %r failed in on_send; a record for topic %s is sent without its changes",
+                    interceptor,
+                    topic,
                 )
             else:
                 if changed is not None:
@@ -74,7 +76,7 @@ class Interceptors:
         return record
 
     def callback(self, on_delivery: OnDelivery | None) -> OnDelivery:
-        """Returns a delivery callback that calls `on_delivery`, then the interceptors."""
+        """Returns a delivery callback that calls `on_delivery`, then `on_acknowledgement` of the interceptors."""
         if on_delivery is None:
             return self.on_acknowledgement
 
@@ -87,7 +89,7 @@ class Interceptors:
         return call_both
 
     def on_acknowledgement(self, error: BaseException | None, metadata: RecordMetadata | None) -> None:
-        """Notifies the interceptors that a record was acknowledged or failed. `metadata` is None if `send` raised."""
+        """Calls `on_acknowledgement` of the interceptors. Its own arguments have the order of a delivery callback."""
         for interceptor in self._interceptors:
             notify = getattr(interceptor, "on_acknowledgement", None)
             if notify is None:
