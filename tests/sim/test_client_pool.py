@@ -1,5 +1,5 @@
-"""Many users of one pool while brokers hang up, refuse, get stuck, talk nonsense and leave: every call ends, and
-nothing is left behind. In virtual time; each run has a seed, which is its test's name."""
+"""Many users of one connection pool while brokers close or refuse connections, hang, send invalid bytes and leave the
+cluster: every call completes, and nothing leaks. Runs in virtual time; the seed of a run is its test id."""
 
 import asyncio
 import random

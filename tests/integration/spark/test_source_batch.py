@@ -165,7 +165,7 @@ def test_rejects_options_that_are_invalid_in_a_batch(
         reader(spark, headrace_broker, subscribe="nowhere").load().collect()
 
 
-def test_filters_reduce_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_filters_reduce_the_offsets_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 12})
     after = datetime.fromtimestamp((T0 + 8000) / 1000, UTC)
     offsets = "offset >= 3 and offset < 7 and partition = 0 and topic is not null"

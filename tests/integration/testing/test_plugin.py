@@ -102,6 +102,6 @@ def test_pytest_starts_without_the_broker(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, test_it=NO_BROKER)
 
 
-def test_the_documented_examples(tmp_path: Path) -> None:
+def test_documented_examples(tmp_path: Path) -> None:
     tests, conftest = re.findall(r"^```py\n(.*?)^```", DOCUMENTATION.read_text(), re.DOTALL | re.MULTILINE)
     assert "2 passed" in run(tmp_path, test_it=tests, conftest=conftest)

@@ -1,7 +1,7 @@
 """Groups of one coordinator with random members, clocks, lost responses, failed and slow writes, and reloads.
 
 Clients behave like real ones: they join, assign if they are the leader, sync, send heartbeats, commit, and rejoin when
-told to; they also crash, pause, return, and continue with old state. The external model in
+a response requires it; they also crash, pause, return, and continue with old state. The external model in
 `tests.support.coordinator.group_oracle` knows which requests may succeed. Invariants, checked all the time:
 
 - no partition has two owners in one generation;

@@ -48,7 +48,7 @@ assert isinstance(GOOD, bytes)
     chunk=st.integers(1, 100),
 )
 @settings(max_examples=300, deadline=None)
-def test_every_request_completes_whatever_arrives(changes: list[tuple[int, int]], extra: bytes, chunk: int) -> None:
+def test_every_request_completes_on_any_input(changes: list[tuple[int, int]], extra: bytes, chunk: int) -> None:
     data = bytearray(GOOD + extra)
     for place, value in changes:
         data[place] = value

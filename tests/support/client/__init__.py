@@ -1,1 +1,1 @@
-"""Test helpers: client."""
+"""Test helpers: fake brokers, simulated producers, other projects' assignors."""

@@ -189,7 +189,7 @@ class SimCluster(NetworkClient):
 
 
 class SimMetadata(ProducerMetadata):
-    """Metadata that the test sets at the accumulator. Notes what the sender requests and learns."""
+    """Metadata that the test passes to the accumulator. Records the sender's requests and updates."""
 
     def __init__(self) -> None:
         self.updates: list[set[str]] = []

@@ -225,7 +225,7 @@ class FakeCluster:
             controllers = [one.controller for one in self.brokers.values() if one.controller and not one.hangs]
             quiet = quiet + 1 if all(one._idle.is_set() for one in controllers) else 0
 
-    # ---- looking
+    # ---- inspecting
 
     @property
     def controller(self) -> Controller:

@@ -2,7 +2,7 @@
 
 It decides whether a request of a member may succeed. It must fail if
 
-- another process has joined with its instance id, or the member left, or it was told that it is not a member,
+- another process has joined with its instance id, or the member left, or a response said that it is not a member,
 - the leader of a later generation got a member list without it,
 - a member got a later generation than its own,
 - its session has timed out.

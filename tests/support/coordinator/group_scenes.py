@@ -28,7 +28,7 @@ class Situation(Enum):
 
 
 class Scene(GroupBench):
-    """A group in a situation. The member ids are kept after the members are gone.
+    """A group in a situation. The member ids are kept after the members have left.
 
     In INITIAL all three members have joined, in PREPARING only the leader; in COMPLETING no member has sent SyncGroup.
     `fenced` is an earlier id of the static member. Offsets of `t` and `u` are committed.

@@ -324,7 +324,7 @@ class User:
                 self.subscription.consumed(state, state.position + 1, -1)
 
     async def stop(self) -> None:
-        """Closes the consumer in order."""
+        """Closes the consumer cleanly."""
         await self.crash_program()
         self.subscription.mark_processed()
         self._polls.set()

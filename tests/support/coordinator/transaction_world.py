@@ -1,7 +1,7 @@
-"""A broker's transactions in memory, with partitions and coordinators. The broker can die after any append.
+"""A broker's transactions in memory, with partitions and coordinators. The broker can crash after any append.
 
 Both coordinators, the marker sender and the producer state of partitions are real; disks, sockets and time are
-simulated. After a death only the logs survive.
+simulated. Only the logs survive a crash.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ ADDS_ITSELF = 12
 
 
 class Died(BaseException):
-    """The broker died before it sent the response."""
+    """The broker crashed before it sent the response."""
 
 
 class _Log(MemoryLog):
@@ -83,7 +83,7 @@ class _Partition:
 
 
 class World:
-    """`deaths` are the numbers of appends after which the broker dies, each counted from the previous death."""
+    """`deaths` are the numbers of appends after which the broker crashes, each counted from the previous crash."""
 
     def __init__(self, deaths: Sequence[int] = (), groups_load_last: bool = False) -> None:
         self.clock = ManualClock()
@@ -105,7 +105,7 @@ class World:
     # ---- lives
 
     def start(self) -> None:
-        """Restarts the broker. It may die again during the load, which writes markers."""
+        """Restarts the broker. It may crash again during the load, which writes markers."""
         self._steps = Steps()
         self.timer = Timer(self.clock)
         self.partitions = {tp: _Partition(tp, self._logs[tp]) for tp in TARGETS}

@@ -1,1 +1,1 @@
-"""Test helpers: net."""
+"""Test helpers: test doubles, virtual time, a raw protocol client."""

@@ -73,7 +73,7 @@ class FakeLoop:
 
 
 class FakeTransport:
-    """Accepts every frame; if `full` is set, only one until `let_go`."""
+    """Accepts every frame; if `full` is set, only one until `let_go` is called."""
 
     def __init__(self, loop: FakeLoop) -> None:
         self.loop = loop

@@ -33,11 +33,11 @@ class WireClient:
         self.sock.close()
 
     def call(self, request: Message, version: int | None = None) -> Any:
-        """Sends a request, of the newest version unless said otherwise, and returns its response."""
+        """Sends a request, by default in the newest version, and returns its response."""
         return self.receive(self.send(request, version))
 
     def send(self, request: Message, version: int | None = None) -> tuple[int, int, int]:
-        """Returns what `receive` needs to read the response."""
+        """Sends a request and returns the arguments of `receive`."""
         api = APIS[ApiKey(type(request).__api_key__)]
         version = api.last_version if version is None else version
         correlation_id = next(self._ids)

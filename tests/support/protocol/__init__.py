@@ -1,1 +1,1 @@
-"""Test helpers: protocol."""
+"""Test helpers: sample messages, kio's classes, a fuzzer."""

@@ -1,8 +1,8 @@
 """A fuzzer for the codec: `python -m tests.support.protocol.fuzzer --seed 1 --rounds 1000`.
 
 Each round takes a random message of a random class and version, breaks its bytes in a few places and reads them. The
-only failure allowed is ProtocolError; what is read must also make sense: it can be written, and reading that gives it
-again. Headers of requests are treated likewise. The same seed always gives the same rounds.
+only failure allowed is ProtocolError; every message that is read must also be writable, and reading it again must
+return the same message. The same applies to request headers. The same seed always gives the same rounds.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""Test helpers: records."""
+"""Test helpers: a reference implementation, other projects' codecs, a fuzzer."""

@@ -1,10 +1,10 @@
 """A fuzzer for everything that reads record batches: `python -m tests.support.records.fuzzer --seed 1 --rounds 1000`.
 
-Each round takes a valid batch, breaks it in a few places and gives it to every public entry. The only failures allowed
-are Headrace's own errors; what is accepted must also make sense: rows, columns and the reference agree on it, and it
-survives being written again. The same seed always gives the same rounds.
+Each round breaks a valid batch in a few places and passes it to every public function. The only failures allowed
+are Headrace's own errors; for an accepted batch, rows, columns and the reference must agree, and it must survive being
+written again. The same seed always gives the same rounds.
 
-Most rounds set the CRC again after breaking the batch, because nothing behind the CRC would be reached otherwise. For
+Most rounds update the CRC after breaking the batch; otherwise no code after the CRC check would run. For
 the same reason compressed batches are broken in two ways: in their compressed bytes, and before compression.
 """
 

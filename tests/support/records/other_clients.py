@@ -1,7 +1,7 @@
-"""The record code of other projects' clients, to compare ours with.
+"""The record codecs of other projects' clients, for comparison.
 
 kafka-python reads its schemas with a function that Python has deprecated. Warnings are errors in these tests, so it is
-imported here, with that one warning let through.
+imported here, with that warning ignored.
 """
 
 import warnings

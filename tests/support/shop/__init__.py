@@ -1,1 +1,1 @@
-"""Test helpers: shop."""
+"""Test helpers: batches without a broker, and a reference implementation."""

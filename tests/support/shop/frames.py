@@ -46,8 +46,8 @@ class Run:
         self.figures: dict[str, int | float] = {}
 
     def batch(self, frame: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
-        """Processes a batch. Returns the rows of each topic, with `_key` beside the fields of the value, and dead
-        letters."""
+        """Processes a batch. Returns the rows of each topic, with `_key` in addition to the fields of the value, and
+        dead letters."""
         batch_id = self.next_id if batch_id is None else batch_id
         self.next_id = batch_id + 1
         batch = Batch(

@@ -1,1 +1,1 @@
-"""Test helpers: spark."""
+"""Test helpers: sessions, clusters, and both Kafka formats."""

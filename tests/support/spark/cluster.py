@@ -1,7 +1,7 @@
 """A standalone Spark cluster on this machine: a master and workers, started from PySpark's jars.
 
-Each is a JVM of its own. Executors get Python and the package from the environment, as on a machine where Headrace is
-installed. Drivers are processes of their own too: a test's process has its local Spark already.
+Each runs in its own JVM. Executors get Python and the package from the environment, as on a machine where Headrace is
+installed. Drivers also run in separate processes, because the test's process already has a local Spark.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class ClusterFailed(Exception):
-    """The cluster did not start; the text has the end of its log."""
+    """The cluster did not start; the message contains the end of its log."""
 
 
 class SparkCluster:

@@ -1,7 +1,7 @@
 """Reads and writes topics with Spark's own connector and with format headrace, for comparison.
 
-`Formats` holds a session, a broker and a client, and gives the tests short words for what they do all the time. Either
-format gets the same options: that is the point.
+`Formats` has a session, a broker and a client, and short methods for common steps of the tests. Both formats get the
+same options.
 """
 
 import itertools

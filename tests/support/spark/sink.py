@@ -1,6 +1,6 @@
 """Shared parts of the tests of Spark's sink: writing, reading back, and a sink whose tasks fail at a chosen point.
 
-Spark's workers import this module, so nothing here may need more than they have.
+Spark's workers import this module, so it may import only packages that the workers have.
 """
 
 import os
@@ -27,7 +27,7 @@ from headrace.spark.source import HeadraceDataSource
 
 
 def read_records(bootstrap: str, *topics: str, isolation: str = "read_committed") -> list[Any]:
-    """Every record of the topics, those of a partition in order."""
+    """Returns every record of the topics, in order within a partition."""
     found: list[Any] = []
     with headrace.Consumer(
         bootstrap_servers=bootstrap, isolation_level=isolation, enable_auto_commit=False
@@ -47,7 +47,7 @@ def read_records(bootstrap: str, *topics: str, isolation: str = "read_committed"
 
 
 def numbers(bootstrap: str, *topics: str, isolation: str = "read_committed") -> list[int]:
-    """The values of all records, which are numbers, sorted."""
+    """Returns the values of all records, which are numbers, sorted."""
     return sorted(int(each.value) for each in read_records(bootstrap, *topics, isolation=isolation))
 
 
@@ -57,13 +57,14 @@ def save(frame: Any, bootstrap: str, source: str = "headrace", **options: object
 
 
 class FaultySource(HeadraceDataSource):
-    """`format("headrace-faulty")`: as `headrace`, but the first attempt of each task of a write does as `fault` says:
+    """`format("headrace-faulty")`: like `headrace`, but the first attempt of each task of a write has the fault
+    `fault`:
 
     raise-after     the rows are committed, and the task fails
-    kill-after      the same, as its worker dies
-    kill-before     its worker dies after the last row is sent, and before they are committed
-    stand-still     its rows are sent and not committed for as long as there is the file `while`, which it makes
-    fail-task-1     task 1 fails before its first row, in each attempt, for as long as there is the file `while`
+    kill-after      the rows are committed, and the worker dies
+    kill-before     the worker dies after the last row is sent, before the commit
+    stand-still     its rows are sent but not committed while the file `while` exists, which it creates
+    fail-task-1     every attempt of task 1 fails before its first row while the file `while` exists
     """
 
     @classmethod

@@ -1,1 +1,1 @@
-"""Test helpers: storage."""
+"""Test helpers: logs, batches, workloads and checks of log files."""

@@ -1,6 +1,7 @@
 """Log files in tests: opened, written with a record of the written batches, read, compared.
 
-A :class:`Journal` writes to a log through its public calls and notes, from the inputs alone, what a reader must find.
+A :class:`Journal` writes to a log through its public methods and derives from the inputs alone the records that readers
+must see.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def open_manager(
 ) -> LogManager:
     """Returns a manager that is not started, for the cluster and node that own the directory (or new ones).
 
-    *configs* are the settings of topics by Kafka's names.
+    *configs* are the topic configs by Kafka's names.
     """
     meta = MetaProperties.read(directory, FileSystem()) or MetaProperties("headrace-files", 1)
     return LogManager(
@@ -98,7 +99,7 @@ class BatchSeen:
 
 
 class Journal:
-    """Writes to a log as its leader and records what it wrote."""
+    """Writes to a log as its leader and keeps the written records."""
 
     def __init__(self, log: Log, leader_epoch: int = 0, batches: Iterable[BatchSeen] = ()) -> None:
         self.log = log
@@ -205,12 +206,12 @@ class Journal:
         assert result.max_timestamp == batch.max_timestamp
 
     def forget_from(self, offset: int) -> None:
-        """Records a truncation, before a batch or inside one, which is then removed, too."""
+        """Records a truncation before a batch, or inside a batch, which is then removed as well."""
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
 
 
 def batch_printed(batch: DumpBatch) -> tuple[object, ...]:
-    """Parses what the tool printed of a batch, in the form of `BatchSeen.printed`."""
+    """Parses the tool's output for a batch, in the form of `BatchSeen.printed`."""
     fields = batch.fields
     assert fields["count"] == len(batch.records)
     controls = [record.control for record in batch.records if record.control]
@@ -235,8 +236,9 @@ def batch_printed(batch: DumpBatch) -> tuple[object, ...]:
 
 
 def is_of_an_emptied_batch(problem: DumpProblem) -> bool:
-    """Whether it is no problem at all: of a batch that compaction has left without records, the timestamp is in the
-    header and in the time index, but the tool looks for it in the records. It complains of Kafka's own files too."""
+    """Returns True if a reported problem is not one: after compaction a batch without records has its timestamp in the
+    header and in the time index, but the tool looks for it in the records. It reports this for Kafka's own files,
+    too."""
     return problem.kind == "timestamp mismatch" and problem.detail.endswith(", log timestamp: -1")
 
 
@@ -268,9 +270,8 @@ def consume(log: Log, *, read_committed: bool = False, max_bytes: int = 1024 * 1
 
 
 def write_keys(journal: Journal, rounds: range, start_ms: int) -> None:
-    """Writes data to compact: the same keys in every round, with tombstones, by producers of all kinds.
-
-    What the first round's producers 71 and 74 wrote is overwritten later, and they never write again.
+    """Writes data to compact: the same keys in every round, with tombstones, by producers of all kinds. Later rounds
+    overwrite all records of producers 71 and 74, which write only in the first round.
     """
     plain = WritingProducer(70, rounds.start)
     committing, aborting = (WritingProducer(number, rounds.start, transactional=True) for number in (72, 73))

@@ -1,7 +1,7 @@
 """Invariants of every log, checked in a slow and obvious way against the bytes of its files.
 
 `check_log` compares everything that is derived (positions, indexes, producer state, aborted transactions, leader
-epochs) with what follows from the batches alone; it raises AssertionError with what is wrong.
+epochs) with values derived from the batches alone, and raises AssertionError with the difference.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
 """A seeded simulation of logs on a disk with power losses.
 
-A LogModel remembers what was appended to one log and up to where the log said that it was on disk. After a crash and a
-recovery, `LogModel.check` demands:
+A LogModel remembers the appended batches of one log and the offset up to which the log was flushed. After a crash and a
+recovery, `LogModel.check` requires:
 
-    of a log that is not compacted   a prefix of what was appended, byte for byte, with everything that was flushed
+    of a log that is not compacted   a prefix of the appended batches, byte for byte, with all flushed ones
     of a compacted log               records as they were appended, with the latest value of each key, as of the log's
-                                     recovered end, which lies behind everything that was flushed
-    of both                          everything that `log_checks.check_log` demands
+                                     recovered end, which is not below the flushed offset
+    of both                          everything that `log_checks.check_log` requires
 
-A step that was interrupted counts as done or not done, or as partly done where it has parts.
+An interrupted step counts as done, not done, or partly done if it has parts.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from headrace.testing.clock import ManualClock
 
 
 class DeferredRunner:
-    """Background work that runs when the test says so, and not at all after a power loss."""
+    """Background work that runs when the test starts it, and never after a power loss."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[Callable[[], object], Callable[[WorkResult], object]]] = []

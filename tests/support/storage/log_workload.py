@@ -1,7 +1,8 @@
 """Random appends of producers of all kinds: plain, idempotent, transactional, with every codec.
 
-Nothing is remembered between appends: what a producer sends next follows from what the log knows of it, so a workload
-goes on after a crash. Every value tells its key, so that a test can check what nobody reported.
+There is no state between appends: the log's producer state determines a producer's next batch, so a workload can
+continue after a crash. Every value contains its key, so that tests can also check records whose append was never
+acknowledged.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Writes to logs until it is killed, and reports what it does: `python -m tests.support.storage.log_writer DIR SEED`.
+"""Writes to logs until it is killed, and reports every step: `python -m tests.support.storage.log_writer DIR SEED`.
 
-Each line on standard output says one thing, and is written before the next thing is begun:
+Each line on standard output reports one step, and is written before the next step begins:
 
     append TOPIC PARTITION BASE LAST CHECKSUM    an append has returned; to the compacted log, with NUMBER OF KEY...
     cut TOPIC PARTITION OFFSET                   a truncation is about to begin

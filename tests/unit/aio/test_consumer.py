@@ -412,7 +412,7 @@ class TestClose:
 
         consuming(test)
 
-    def test_rejects_conflicting_settings(self):
+    def test_rejects_conflicting_configs(self):
         async def main():
             with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms"):
                 await make_logs().consumer(fetch_max_wait_ms=30_000).start()

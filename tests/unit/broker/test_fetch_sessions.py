@@ -54,7 +54,7 @@ def test_epoch_wraps_to_1() -> None:
     assert session.epoch == 1
 
 
-def test_an_unknown_session() -> None:
+def test_unknown_session() -> None:
     cache, _ = make_cache()
     session = must_create(cache)
     cache.remove(session.id)

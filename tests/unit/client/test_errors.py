@@ -93,7 +93,7 @@ def test_import_does_not_load_arrow() -> None:
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_a_client_imports_only_what_it_needs(name: str) -> None:
+def test_client_imports_only_needed_modules(name: str) -> None:
     """Each of these modules takes memory: the server, codecs, and the dependencies of the checksum package."""
     heavy = {"pyarrow", "cramjam", "argparse", "importlib.metadata", "headrace.net.server", "headrace.broker"}
     code = f"import sys, headrace; headrace.{name}; print(sorted(set(sys.modules) & {heavy!r}))"

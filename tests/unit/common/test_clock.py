@@ -13,7 +13,7 @@ def test_system_clock() -> None:
     assert clock.monotonic() >= before
 
 
-def test_manual_clock_moves_only_when_told() -> None:
+def test_manual_clock_moves_only_on_advance_and_sleep() -> None:
     clock: ManualClock = ManualClock(1_000)
     assert clock.time_ms() == clock.time_ms() == 1_000
     started = clock.monotonic()

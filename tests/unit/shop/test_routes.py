@@ -21,7 +21,7 @@ def test_the_shop_has_four_routes() -> None:
     }
 
 
-def test_a_file_adds_changes_and_removes_routes(tmp_path: Path) -> None:
+def test_file_adds_changes_and_removes_routes(tmp_path: Path) -> None:
     file = tmp_path / "routes.json"
     given = {"coupon_use": {"topic": "dwd_coupon", "columns": "id BIGINT"}, "log": {"topic": "raw"}, "cart_info": None}
     file.write_text(json.dumps(given))

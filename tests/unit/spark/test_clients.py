@@ -24,7 +24,7 @@ def _no_clients_are_left() -> object:
     clients.close_all()
 
 
-def test_equal_settings_share_a_client() -> None:
+def test_equal_configs_share_a_client() -> None:
     one = clients.settings_key("x", {"a": "1", "b": "2"})
     other = clients.settings_key("x", {"b": "2", "a": "1"})
     first = clients.cached(one, Client)

@@ -57,7 +57,7 @@ def test_topic_key_without_broker_key() -> None:
     assert (entry.value, entry.source, entry.type, entry.synonyms) == ("", ConfigSource.DEFAULT, 7, ())
 
 
-def test_shows_an_invalid_value_as_it_is() -> None:
+def test_shows_invalid_value_unchanged() -> None:
     assert _topic_entry(DynamicConfig({}), "retention.ms", retention_ms="never").value == "never"
 
 
