@@ -129,7 +129,7 @@ class Producer:
 
 
 def stable_end(client: WireClient, partition: int = 0) -> tuple[int, int]:
-    """Last stable offset and high watermark."""
+    """Returns the last stable offset and the high watermark."""
     found = fetch(client, 0, partition=partition, isolation_level=1)
     return found.last_stable_offset, found.high_watermark
 
@@ -189,7 +189,7 @@ def test_announces_transaction_version_2(client: WireClient) -> None:
 
 
 def test_refuses_a_first_batch_with_a_later_sequence(client: WireClient) -> None:
-    """Where partitions are added on the way, one that overtook the first would otherwise begin the transaction."""
+    """If Produce adds partitions itself, a batch that overtook the first one would otherwise begin the transaction."""
     producer = Producer(client, "overtaken")
     producer.init()
     producer.sequence = 1
@@ -200,7 +200,7 @@ def test_refuses_a_first_batch_with_a_later_sequence(client: WireClient) -> None
 
 
 def test_late_marker_does_not_end_the_next_transaction(client: WireClient) -> None:
-    """It has the epoch of that, if each transaction has one."""
+    """The marker has the epoch of the next transaction, if each transaction has its own epoch."""
     producer = Producer(client, "late marker")
     producer.init()
     group = "late-marker"
@@ -228,7 +228,7 @@ def test_late_marker_does_not_end_the_next_transaction(client: WireClient) -> No
 
 
 def test_last_stable_offset_for_read_committed(client: WireClient) -> None:
-    """They end where the first open transaction begins, also for those who ask for a time."""
+    """They end at the first open transaction, also in lookups by timestamp."""
     producer = Producer(client, "listed")
     producer.init()
     producer.add(1)
@@ -387,7 +387,7 @@ def test_describes_and_lists_transactions(client: WireClient) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_write_txn_markers_from_a_client(client: WireClient, version: int) -> None:
-    """As the tool sends them that ends transactions which hang."""
+    """As sent by the tool that aborts hanging transactions."""
     producer = Producer(client, f"hanging-{version}")
     producer.init()
     producer.add(0)
@@ -448,7 +448,8 @@ def test_survives_a_restart_between_any_two_steps(clean: bool) -> None:
 
 
 def test_ids_have_no_partition_before_the_topic_is_known() -> None:
-    """Not even one that the settings would name: the topic may have been made with others."""
+    """Not even the partition that the configs imply: the topic may have been created with another number of
+    partitions."""
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
         topic_partition = broker.call(lambda it: it.coordinators.partition_of(TRANSACTION_TOPIC, "p"))
         assert topic_partition == -1
@@ -476,7 +477,7 @@ def test_completes_a_prepared_transaction_after_a_crash() -> None:
             producer.init()
             producer.add(0)
             producer.write(b"x")
-            # The broker dies after it has written the decision, and before the first marker.
+            # The broker crashes after it has written the decision, and before the first marker.
             broker.call(lambda it: setattr(it.transactions, "write_marker", lambda *_: None))
             assert producer.end() == 0
             assert producer.state() == "PrepareCommit"
@@ -518,7 +519,7 @@ def test_aborts_timed_out_transactions() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_older_request_version_ends_the_transaction(client: WireClient, commit: bool) -> None:
-    """No client does that. If its markers were not written, whoever reads committed records would wait forever."""
+    """No client does that. Without its markers, read_committed consumers would wait forever."""
     producer = Producer(client, f"mixed {commit}")
     producer.init()
     assert producer.write(b"new", 2, version=12) == 0

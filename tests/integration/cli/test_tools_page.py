@@ -14,7 +14,7 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def examples() -> list[tuple[str, str]]:
-    """Commands and what they print."""
+    """Returns commands and their output."""
     found: list[tuple[str, str]] = []
     for block in _BLOCK.findall(PAGE.read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -1,4 +1,4 @@
-"""Stopping in order, and pausing."""
+"""Stopping cleanly, and pausing."""
 
 import asyncio
 import os

@@ -1,8 +1,7 @@
 """The shop's pipelines with their driver, their tasks or the broker killed at chosen points. For `ods-dwd` the audit
-tells if anything is lost, doubled or out of order; what `dws-traffic` wrote is compared with a few lines of Python.
-
-The points are requests that the broker gets: a fault holds one up, so that the kill comes while it is under way. The
-pipeline runs as a user runs it, in processes of its own; the audit in the Spark of the tests.
+detects lost, duplicate and disordered rows; the output of `dws-traffic` is compared with a few lines of Python. The
+points are requests to the broker: a fault delays a request, so that the kill happens while it is in flight. The
+pipeline runs as for a user, in separate processes; the audit runs in the Spark session of the tests.
 """
 
 import json
@@ -117,7 +116,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 Point = Callable[[Lab], Callable[[], bool]]
-"""Prepares a point of a run, and returns a function that tells whether the point is reached."""
+"""Prepares a point of a run, and returns a function that returns True once the point is reached."""
 
 
 def hold_up(api: ApiKey, how: str) -> Point:
@@ -279,8 +278,8 @@ def kill_workers(lab: Lab, process: subprocess.Popen[bytes]) -> None:
 
 
 def python_workers(pid: int) -> list[int]:
-    """The processes below a driver in which Python runs tasks: the children of a daemon. There are others for what the
-    driver itself does, which end a query when they are killed, as the driver does."""
+    """Returns a driver's Python processes that run tasks: the children of a daemon. The driver has other Python
+    processes; killing one of those ends the query."""
     found = []
     for each in descendants(pid):
         try:

@@ -1,4 +1,4 @@
-"""`headrace.spark.session`: what it sets, and what it leaves to the user."""
+"""`headrace.spark.session`: its configs, and those that it leaves to the user."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`df.writeStream.format("headrace")`: every row once, over restarts, failures, replays and a broker that is away."""
+"""`df.writeStream.format("headrace")`: every row once, over restarts, failures, replays and a broker outage."""
 
 from pathlib import Path
 from typing import Any
