@@ -15,12 +15,14 @@ _logger = logging.getLogger(__name__)
 __all__ = ["close", "find_method"]
 
 
-def find_method(given: Any, name: str) -> tuple[Any, bool]:
+def find_method(serializer: Any, name: str) -> tuple[Any, bool]:
     """Returns the method of an object, or None for a function; and whether the method takes headers."""
-    method = getattr(given, name, None)
+    method = getattr(serializer, name, None)
     if method is None:
-        if given is not None and not callable(given):
-            raise ConfigError(f"a {name}r must be a function or have a method `{name}`, not {type(given).__name__}")
+        if serializer is not None and not callable(serializer):
+            raise ConfigError(
+                f"a {name}r must be a function or have a method `{name}`, not {type(serializer).__name__}"
+            )
         return None, False
     try:
         parameters = inspect.signature(method).parameters.values()
@@ -33,9 +35,9 @@ def find_method(given: Any, name: str) -> tuple[Any, bool]:
     return method, len(required) > 2 or (len(required) < 2 and (is_open or len(positional) != 2))
 
 
-def close(*given: Any) -> None:
+def close(*serializers: Any) -> None:
     """Calls `close` on serializers that have it, as kafka-python does."""
-    for each in given:
+    for each in serializers:
         end = getattr(each, "close", None)
         if end is not None:
             try:

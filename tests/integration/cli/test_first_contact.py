@@ -38,7 +38,7 @@ class TestServers:
         connection = Connection(given)
         with connection.admin() as admin:
             assert "there" in admin.list_topics()
-        assert connection.settings("consumer")["bootstrap.servers"] == servers
+        assert connection.client_config("consumer")["bootstrap.servers"] == servers
         with connection.admin() as admin:  # again, and at once
             assert "there" in admin.list_topics()
 

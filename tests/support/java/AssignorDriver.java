@@ -25,10 +25,10 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 
 /**
- * Kafka's own assignors. Each line of standard input is a case:
+ * Runs Kafka's own assignors. Each line of standard input is a case:
  * {"assignor": CLASS, "topics": {TOPIC: [[RACK, ...] per partition]},
  *  "members": [[MEMBER, INSTANCE or null, SUBSCRIPTION bytes in base64], ...]}
- * and is answered by a line {MEMBER: ASSIGNMENT bytes in base64}, or {"error": WHAT}.
+ * The response is a line {MEMBER: ASSIGNMENT bytes in base64}, or {"error": REASON}.
  */
 public class AssignorDriver {
     private static final ObjectMapper MAPPER = new ObjectMapper();

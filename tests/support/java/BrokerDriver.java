@@ -63,10 +63,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Kafka's Java clients and its console tools, driven by JSON: one object a line on standard input, with the name of the
- * operation in "op" and a number in "call", and one line for each on standard output, with that number in "id" and
- * either the result in "ok" or a code and a text in "error" and "message".
- * Bytes are written in base 64. The tools run in this same JVM, which saves its start for each of them.
+ * Runs Kafka's Java clients and console tools on command. Each line of standard input is a JSON object with the name of
+ * the operation in "op" and a number in "call". The response is a line on standard output with that number in "id", and
+ * either the result in "ok", or a code and a text in "error" and "message".
+ * Bytes are base64. The tools run in this JVM, which saves starting one for each of them.
  */
 @SuppressWarnings("unchecked")
 public class BrokerDriver {
@@ -244,7 +244,7 @@ public class BrokerDriver {
         return partitions;
     }
 
-    /** All records from the offset "start" (the beginning, if it is null) to the end. */
+    /** Returns all records from the offset "start" (null: the beginning) to the end. */
     private List<Object> read(String topic, Map<String, Object> call) {
         List<Object> found = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(call)) {
@@ -269,7 +269,7 @@ public class BrokerDriver {
         return found;
     }
 
-    /** The first record that comes, after the end of the topic as it is now; a first answer, of nothing but the id, says that it waits. */
+    /** Returns the first record after the current end of the topic. A first response, with only the id, reports that the consumer waits. */
     private Object first(String topic, Map<String, Object> call) {
         KafkaConsumer<byte[], byte[]> consumer = consumer(call);
         try {
@@ -287,7 +287,7 @@ public class BrokerDriver {
             }
             throw new IllegalStateException("no record came");
         } finally {
-            // In order it would close its fetch session, and so wait for the fetch that waits already.
+            // A clean close would close the fetch session, and so wait for the fetch that is in flight.
             consumer.close(CloseOptions.timeout(Duration.ZERO));
         }
     }

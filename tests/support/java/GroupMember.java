@@ -24,7 +24,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Members of consumer groups with Kafka's own client: orders and reports are those of tests/support/coordinator/group_member.py. */
+/** Runs group members with Kafka's own client. Commands and events are those of tests/support/coordinator/group_member.py. */
 @SuppressWarnings("unchecked")
 public class GroupMember implements ConsumerRebalanceListener {
     private static final long PAUSE_MS = 100;

@@ -16,14 +16,14 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka producers driven by commands on standard input, one per line with fields parted by
- * tabs. Every command is answered by one line: "ok", or "error" and the reason. Bytes are
- * written as "=" and hexadecimal digits, an absent value as "-".
+ * Runs Kafka producers by commands on standard input, one per line, with fields separated by
+ * tabs. The response to a command is one line: "ok", or "error" and the reason. Bytes are
+ * written as "=" and hexadecimal digits, a null as "-".
  *
  * <pre>
  * open   NAME  [PROPERTY=VALUE]...
  * send   NAME  TOPIC  PARTITION  TIMESTAMP  KEY  VALUE  [HEADER  VALUE]...
- * sync   NAME                        answers: ok  OFFSET:TIMESTAMP...  (sends since last sync)
+ * sync   NAME                        responds: ok  OFFSET:TIMESTAMP...  (sends since last sync)
  * init | begin | commit | abort | close  NAME
  * exit                               ends the process without closing producers
  * </pre>

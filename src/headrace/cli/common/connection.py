@@ -48,30 +48,30 @@ class Connection:
     properties: dict[str, str] = field(default_factory=dict)
     _answered: list[str] = field(default_factory=list)
 
-    def settings(
-        self, kind: str, given: Mapping[str, str] | None = None, own: Mapping[str, object] | None = None
+    def client_config(
+        self, kind: str, overrides: Mapping[str, str] | None = None, defaults: Mapping[str, object] | None = None
     ) -> dict[str, object]:
         """Returns the configs of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names.
 
-        The user's file overrides the tool's *own* configs, and the command line (*given*) overrides both. If one of
+        The user's file overrides the tool's *defaults*, and the command line (*overrides*) overrides both. If one of
         several servers has responded, the client uses that one and discovers the others from it.
         """
-        users = {**self.properties, **(given or {})}
+        users = {**self.properties, **(overrides or {})}
         chosen = configs_for(kind, users) if users else {}
         servers = self._answered[0] if self._answered else self.servers
-        return {"client.id": "headrace-cli", **(own or {}), **chosen, "bootstrap.servers": servers}
+        return {"client.id": "headrace-cli", **(defaults or {}), **chosen, "bootstrap.servers": servers}
 
     @contextmanager
     def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
         """Yields an admin client that has reached a broker. `timeout_ms` limits each of its calls."""
-        settings = self.settings("admin")
+        config = self.client_config("admin")
         if timeout_ms is not None:
-            settings["default.api.timeout.ms"] = timeout_ms
+            config["default.api.timeout.ms"] = timeout_ms
         servers = self._answered or self._servers()
-        with self._reach(servers[0], settings) if len(servers) == 1 else self._reach_any(servers, settings) as admin:
+        with self._reach(servers[0], config) if len(servers) == 1 else self._reach_any(servers, config) as admin:
             yield admin
 
-    def _reach(self, server: str, settings: dict[str, object]) -> "Admin":
+    def _reach(self, server: str, config: dict[str, object]) -> "Admin":
         """Returns a client of the server. Raises a Failure if the server does not respond."""
         host, port = self._address(server)
         try:
@@ -82,7 +82,7 @@ class Connection:
         from headrace.client.admin.admin import Admin
         from headrace.client.errors import KafkaTimeoutError
 
-        admin = Admin({**settings, "bootstrap.servers": server})
+        admin = Admin({**config, "bootstrap.servers": server})
         try:
             admin.describe_cluster(timeout_ms=self._first_timeout_ms())
         except BaseException as error:
@@ -92,7 +92,7 @@ class Connection:
             raise
         return admin
 
-    def _reach_any(self, servers: list[str], settings: dict[str, object]) -> "Admin":
+    def _reach_any(self, servers: list[str], config: dict[str, object]) -> "Admin":
         """Returns a client of the first server that responds, and remembers that server.
 
         Contacts each server shortly after the previous one, or as soon as the previous one has failed. Each server has
@@ -106,7 +106,7 @@ class Connection:
 
         def contact(server: str) -> None:
             try:
-                admin = self._reach(server, settings)
+                admin = self._reach(server, config)
             except Exception as error:  # noqa: BLE001 - the main thread raises it
                 results.put(error)
                 return
@@ -169,11 +169,11 @@ class Connection:
 
 
 @contextmanager
-def producer(settings: dict[str, object]) -> "Iterator[Producer]":
+def producer(config: dict[str, object]) -> "Iterator[Producer]":
     """Yields a producer that flushes at the end. After Ctrl-C it waits only briefly for unreachable brokers."""
     from headrace.client.producer.producer import Producer
 
-    made = Producer(settings)
+    made = Producer(config)
     try:
         yield made
     except KeyboardInterrupt:
@@ -183,9 +183,9 @@ def producer(settings: dict[str, object]) -> "Iterator[Producer]":
         made.close()
 
 
-def check_record_size(size: int | None, settings: Mapping[str, object]) -> None:
+def check_record_size(size: int | None, config: Mapping[str, object]) -> None:
     """Raises a usage error if a producer with these configs would reject the record, before allocating one."""
-    most = str(settings.get("max.request.size", _MAX_REQUEST)).strip()
+    most = str(config.get("max.request.size", _MAX_REQUEST)).strip()
     if size is not None and most.isdecimal() and size > int(most):
         raise click.UsageError(f"--record-size {size}: expected at most max.request.size ({most})")
 

@@ -122,7 +122,7 @@ def consumer_perf_test(
     given = {**client, **{name: str(value) for name, value in flags.items() if value is not None}}
     if not hide_header and not as_json:
         click.echo(", ".join(_DETAILED if show_detailed_stats else _COLUMNS))
-    with Consumer(connection.settings("consumer", given, own)) as consumer:
+    with Consumer(connection.client_config("consumer", given, own)) as consumer:
         if topic is not None:
             consumer.subscribe([topic])
         else:

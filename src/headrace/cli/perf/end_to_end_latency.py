@@ -62,7 +62,7 @@ def end_to_end_latency(
         connection, topic, num_records, producer_acks, record_size = _by_position(connection, positional)
     if topic is None or num_records is None or producer_acks is None or record_size is None:
         raise click.UsageError("Expected --topic, --num-records, --producer-acks and --record-size")
-    check_record_size(record_size, connection.settings("producer"))
+    check_record_size(record_size, connection.client_config("producer"))
     if producer_acks not in ("1", "all", "-1"):
         raise click.UsageError(f"--producer-acks {producer_acks!r}: expected 1 or all")
     with connection.admin() as admin:
@@ -75,8 +75,8 @@ def end_to_end_latency(
     latencies = Latencies()
     clock = SystemClock()
     with (
-        Consumer({**connection.settings("consumer"), "auto.offset.reset": "latest"}) as consumer,
-        producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as sender,
+        Consumer({**connection.client_config("consumer"), "auto.offset.reset": "latest"}) as consumer,
+        producer({**connection.client_config("producer"), "linger.ms": 0, "acks": producer_acks}) as sender,
         Progress("records", num_records) as progress,
     ):
         _seek_to_end(consumer, topic)

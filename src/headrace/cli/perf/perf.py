@@ -110,7 +110,7 @@ def perf(
 
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records per second, or -1 for no limit")
-    check_record_size(record_size, connection.settings("producer", producer))
+    check_record_size(record_size, connection.client_config("producer", producer))
     name = topic or f"headrace-perf-{make_random().randrange(1 << 32):08x}"
     with connection.admin() as admin:
         if topic is None:
@@ -118,9 +118,9 @@ def perf(
         elif topic not in admin.list_topics():
             raise Failure(f"Topic {topic!r} does not exist")
         try:
-            sender = SendRun(connection.settings("producer", producer), name, num_records, record_size, throughput)
+            sender = SendRun(connection.client_config("producer", producer), name, num_records, record_size, throughput)
             read, interrupt = _measure(
-                sender, connection.settings("consumer", consumer), name, num_records, record_size
+                sender, connection.client_config("consumer", consumer), name, num_records, record_size
             )
         finally:
             if topic is None:

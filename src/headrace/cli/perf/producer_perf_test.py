@@ -130,7 +130,7 @@ def producer_perf_test(
         settings.pop("bootstrap.servers", None)
     else:
         connection = Connection(str(settings.pop("bootstrap.servers", "")), connection.properties)
-    check_record_size(record_size, connection.settings("producer", settings))
+    check_record_size(record_size, connection.client_config("producer", settings))
     payloads = _payloads(record_size, payload_file, payload_delimiter)
     transactional_id = transactional_id or settings.pop("transactional.id", None)
     if transactional_id is None and transaction_duration_ms is not None:
@@ -141,7 +141,7 @@ def producer_perf_test(
     run: Run | None = None
     metrics: dict[str, Any] = {}
     try:
-        with producer(connection.settings("producer", settings)) as made:
+        with producer(connection.client_config("producer", settings)) as made:
             report_seconds = None if as_json else reporting_interval / 1000
             if transactional_id is not None:
                 made.init_transactions()

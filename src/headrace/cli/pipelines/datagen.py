@@ -121,9 +121,9 @@ def datagen(
         span = DEFAULT_SPAN_SECONDS
     given = dict(_key_value(each) for each in properties)
     topics = {LOG: log_topic, DB: db_topic}
-    told: list[int] = []
+    received_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: received_signals.append(number))
     display = _Display(events, quiet)
     try:
         client = known_configs(read_properties(command_config)) if command_config else {}
@@ -139,7 +139,7 @@ def datagen(
             devices=devices,
         )
         create_topics(bootstrap_server, partitions, topics, configs_for("admin", client))
-        made = generate(
+        generated = generate(
             bootstrap_server,
             settings,
             rate=rate,
@@ -147,14 +147,14 @@ def datagen(
             topics=topics,
             producer_settings={**configs_for("producer", client), **given},
             report=display.show,
-            stopped=lambda: bool(told),
+            stopped=lambda: bool(received_signals),
         )
     except (HeadraceError, OSError) as error:
         display.end()
         click.echo(f"headrace: {' '.join(str(error).split()) or type(error).__name__}", err=True)
         sys.exit(1)
     display.end()
-    click.echo(summary(made, topics[LOG], topics[DB]))
+    click.echo(summary(generated, topics[LOG], topics[DB]))
 
 
 class _Display:
@@ -169,34 +169,36 @@ class _Display:
         self._progress = Progress(sys.stderr, self._clock)
         self._began = 0.0
 
-    def show(self, made: "GeneratedEvents", sent_bytes: int) -> None:
+    def show(self, generated: "GeneratedEvents", sent_bytes: int) -> None:
         from headrace.shop.datagen.progress import bar, rate_text, time_text
 
-        if made.events == 0:
+        if generated.events == 0:
             self._began = self._clock.monotonic()
             return
-        done = made.events == self._events
+        done = generated.events == self._events
         if self._quiet or not (done or self._progress.is_due()):
             return
         passed = self._clock.monotonic() - self._began
-        speed = rate_text(made.events, sent_bytes, passed)
+        speed = rate_text(generated.events, sent_bytes, passed)
         if self._events is None:
-            line = f"{made.events:,} events  {speed}  {time_text(passed)}"
+            line = f"{generated.events:,} events  {speed}  {time_text(passed)}"
         else:
-            share = made.events / self._events
+            share = generated.events / self._events
             left = passed / share - passed
-            line = f"{bar(share)} {share:4.0%}  {made.events:,} of {self._events:,}  {speed}  {time_text(left)} left"
+            line = (
+                f"{bar(share)} {share:4.0%}  {generated.events:,} of {self._events:,}  {speed}  {time_text(left)} left"
+            )
         self._progress.show(line)
 
     def end(self) -> None:
         self._progress.end()
 
 
-def summary(made: "GeneratedEvents", log_topic: str, db_topic: str) -> str:
-    broken = sum(made.broken.values())
+def summary(generated: "GeneratedEvents", log_topic: str, db_topic: str) -> str:
+    broken = sum(generated.broken.values())
     return (
-        f"{made.events:,} events: {made.log:,} in {log_topic}, {made.db:,} in {db_topic}; "
-        f"of them {broken:,} broken, {made.late:,} late, {made.duplicates:,} duplicates"
+        f"{generated.events:,} events: {generated.log:,} in {log_topic}, {generated.db:,} in {db_topic}; "
+        f"of them {broken:,} broken, {generated.late:,} late, {generated.duplicates:,} duplicates"
     )
 
 

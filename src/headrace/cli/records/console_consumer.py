@@ -111,7 +111,7 @@ def console_consumer(
                 )
     from headrace.client.consumer.consumer import Consumer
 
-    settings = connection.settings("consumer", client, {"auto.offset.reset": "latest"})
+    settings = connection.client_config("consumer", client, {"auto.offset.reset": "latest"})
     if isolation_level is not None:
         settings["isolation.level"] = isolation_level
     if from_beginning:

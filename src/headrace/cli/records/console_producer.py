@@ -99,7 +99,7 @@ def console_producer(
         _check_topic(admin, topic)
     sender: Sender | None = None
     try:
-        with producer(connection.settings("producer", {**client, **settings})) as made:
+        with producer(connection.client_config("producer", {**client, **settings})) as made:
             sender = Sender(made, topic, sync)
             _send_lines(sender, reader)
     finally:  # after Ctrl-C too

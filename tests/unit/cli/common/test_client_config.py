@@ -41,7 +41,7 @@ def test_each_client_gets_the_configs_it_knows() -> None:
             {"fetch.min.bytes": "7", "partition.assignment.strategy": "cooperative-sticky,range"},
         ),
     ):
-        settings = connection.settings(kind)
+        settings = connection.client_config(kind)
         assert settings.items() >= some.items()
         assert settings["bootstrap.servers"] == "here:9092"
         table.load(settings)  # and it takes them
@@ -49,7 +49,7 @@ def test_each_client_gets_the_configs_it_knows() -> None:
 
 def test_command_line_overrides_file() -> None:
     connection = Connection("here:9092", {"linger.ms": "5", "acks": "1"})
-    settings = connection.settings("producer", {"acks": "0"}, {"linger.ms": 0, "batch.size": 1})
+    settings = connection.client_config("producer", {"acks": "0"}, {"linger.ms": 0, "batch.size": 1})
     assert settings.items() >= {"linger.ms": "5", "acks": "0", "batch.size": 1}.items()
 
 
