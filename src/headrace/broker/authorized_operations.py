@@ -1,13 +1,13 @@
-"""Authorized operations in responses (KIP-430): one bit for each operation, by Kafka's numbers.
+"""Authorized operations in responses (KIP-430): a bit field, with one bit per ACL operation.
 
-There are no ACLs yet, so every client may perform all operations of a resource type.
+There are no ACLs yet, so every client is authorized for all operations of a resource.
 """
 
 from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """Kafka's ACL operations."""
+    """Kafka's ACL operations, with their codes in the protocol."""
 
     READ = 3
     WRITE = 4
@@ -26,7 +26,7 @@ def _bits(*operations: Operation) -> int:
 
 
 NOT_REQUESTED = -(2**31)
-"""The value if the client did not request them."""
+"""The value in the response if the client did not request authorized operations."""
 
 TOPIC_OPERATIONS = _bits(
     Operation.READ,

@@ -1,8 +1,10 @@
-"""The coordinators on this broker: the partitions of internal topics that it leads, and their access to the log.
+"""The coordinators on this broker, and their access to the log.
 
-When this broker becomes leader of a partition of an internal topic, the topic's runtime loads it; when it stops leading
-the partition, the runtime unloads it. FindCoordinator creates the topics.
-Owned by the broker's loop.
+A coordinator is a partition of an internal topic. Each internal topic has a `CoordinatorRuntime`: it loads a partition
+when this broker becomes its leader, and unloads it when the broker stops leading it. FindCoordinator creates the
+internal topics.
+
+Owner: the broker's loop.
 """
 
 import asyncio
@@ -40,12 +42,14 @@ from headrace.storage.producer_state import AppendOrigin
 
 _logger = logging.getLogger(__name__)
 
-_LOAD_SLICE_BYTES = 256 * 1024
+_MAX_LOAD_BYTES = 256 * 1024
+"""How much of a partition is loaded at a time; other requests are handled in between."""
 _LOAD_RETRY_MS = 100
 
 
 class _DelayedCommit(DelayedOperation):
-    """Completes when all in-sync replicas have an offset, when this broker stops leading, or after the timeout."""
+    """Waits for a coordinator's write. Completes when all in-sync replicas have the offset, when this broker stops
+    leading the partition, or after the timeout."""
 
     def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: CommitCallback):
         super().__init__(timeout_ms)
@@ -75,7 +79,7 @@ class _DelayedCommit(DelayedOperation):
 
 
 class CoordinatorLog:
-    """The log of an internal topic's partition, as the coordinator runtime uses it."""
+    """The log of one partition of an internal topic, for the coordinator runtime."""
 
     def __init__(self, partition: Partition, replicas: ReplicaManager, timeout_ms: int):
         self._partition = partition
@@ -116,7 +120,8 @@ class CoordinatorLog:
 
 
 class Coordinators:
-    """The group coordinator (`groups`) and, through `create_runtime`, others with an internal topic."""
+    """The coordinator runtimes by internal topic. `groups` is the runtime of the group coordinators; the module
+    `transactions` adds its own with `create_runtime`."""
 
     def __init__(
         self,
@@ -143,14 +148,14 @@ class Coordinators:
         image.add_listener(self._image_changed)
 
     def create_runtime(self, topic: str, create_shard: Any) -> CoordinatorRuntime[Any]:
-        """Creates a runtime that from now on follows the leadership of a topic's partitions."""
+        """Creates a runtime that loads and unloads partitions of `topic` when their leadership changes."""
         runtime: CoordinatorRuntime[Any] = CoordinatorRuntime(
             topic,
             create_shard,
             self._clock,
             self._timer,
             asyncio.get_running_loop().call_soon,
-            min(self._config.load_buffer_bytes, _LOAD_SLICE_BYTES),
+            min(self._config.load_buffer_bytes, _MAX_LOAD_BYTES),
         )
         self._runtimes[topic] = runtime
         return runtime
@@ -175,7 +180,8 @@ class Coordinators:
             self._delete_offsets(index, set(change.deleted_topics))
 
     def _delete_offsets(self, index: int, topics: set[str]) -> None:
-        """Deletes the committed offsets of deleted topics, in steps; waits for a partition that is still loading."""
+        """Deletes the committed offsets of deleted topics in one partition, in steps. Retries while the partition is
+        loading."""
 
         def done(result: CoordinatorResponse[bool]) -> None:
             try:
@@ -184,10 +190,10 @@ class Coordinators:
             except CoordinatorLoadInProgressError:
                 self._timer.add(_LOAD_RETRY_MS, partial(self._delete_offsets, index, topics))
             except NotCoordinatorError:
-                pass  # the next coordinator learns of the deletion as well
+                pass  # the new coordinator also learns of the deletion
             except KafkaError as error:
                 _logger.warning(
-                    "Partition %s-%d: committed offsets of the deleted topics %s remain: %s",
+                    "Partition %s-%d: failed to delete the committed offsets of the deleted topics %s: %s",
                     GROUP_TOPIC,
                     index,
                     ", ".join(sorted(topics)),
@@ -196,13 +202,13 @@ class Coordinators:
 
         self.groups.write(index, lambda shard: shard.delete_offsets_of_topics(topics), done)
 
-    # ---- finding
+    # ---- lookup
 
     def partition_of(self, topic: str, key: str) -> int:
-        """Returns the partition of a group or transactional id, or -1 while the internal topic is unknown.
+        """Returns the partition of a group or transactional id, or -1 if the metadata image lacks the internal topic.
 
-        A broker that starts leads partitions before it knows the topic. The configured number of partitions may differ
-        from the real one, and would lead to a partition that does not have the id.
+        During startup a broker leads partitions before its image has the topic. The configured number of partitions
+        cannot be used then: it may differ from the topic's real number, which would lead to the wrong coordinator.
         """
         known = self._image.topic(topic)
         return partition_for(key, len(known.partitions)) if known is not None else -1
@@ -211,7 +217,8 @@ class Coordinators:
         return self.partition_of(GROUP_TOPIC, group_id)
 
     def group_shard(self, group_id: str) -> GroupCoordinatorShard:
-        """Returns the shard of a group, for operations that write nothing; raises the error for the client."""
+        """Returns the shard of a group, for operations that only read. Raises the coordinator error to return to the
+        client if the shard is not active on this broker."""
         return self.groups.shard(self.group_partition(group_id))
 
     async def find(self, topic: str, key: str, listener: str) -> tuple[int, BrokerEndpoint]:
@@ -232,6 +239,6 @@ class Coordinators:
     # ---- stopping
 
     def close(self) -> None:
-        """Unloads everything; requests that wait get NOT_COORDINATOR."""
+        """Unloads all partitions. Waiting requests get NOT_COORDINATOR."""
         for runtime in self._runtimes.values():
             runtime.close()

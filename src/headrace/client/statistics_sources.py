@@ -34,7 +34,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
         found["rxmsgs"], found["rxmsg_bytes"] = traffic.records, traffic.bytes
         view = core.client.metadata.view
         read_committed = core.config.isolation_level == "read_committed"
-        committed = core.coordinator.commits.last if core.coordinator is not None else {}
+        committed = core.coordinator.commits.last_committed if core.coordinator is not None else {}
         with core.subscription.lock:
             for state in core.subscription.states():
                 records, size = traffic.partitions.get(state.tp, (0, 0))

@@ -1,4 +1,4 @@
-# The programs of the codec, shared by reader and writer. See _program.pyx.
+# Programs that read and write messages, used by _reader and _writer. See _program.pyx.
 
 from cpython.object cimport PyObject, PyTypeObject
 
@@ -48,8 +48,8 @@ cdef class Program:
     cdef Py_ssize_t tagged_count
     cdef Py_ssize_t* absent     # fields that this version lacks
     cdef Py_ssize_t absent_count
-    cdef readonly Py_ssize_t least_size
-    cdef list held              # keeps the objects alive that ops point to
+    cdef readonly Py_ssize_t min_size   # of the struct, in bytes
+    cdef list references        # keeps the objects alive that ops point to
 
     cdef Py_ssize_t compile_op(self, Op* op, Py_ssize_t index, dict nested, int depth) except -1
 

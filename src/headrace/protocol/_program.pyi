@@ -2,4 +2,4 @@ class Program:
     version: int
     flexible: bool
     api_key: int
-    least_size: int
+    min_size: int

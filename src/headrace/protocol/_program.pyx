@@ -1,8 +1,8 @@
-"""Programs: the operations to read and write a message class in one version.
+"""Compiles a message class in one version into a program: arrays of operations that `_reader` and `_writer` execute.
 
-The first read or write of a version compiles the message class into arrays that `_reader` and `_writer` execute: for
-each field its wire type, slot, nullability, tag, and the program of a struct. The programs of nested structs belong to
-the program of the whole message, since they follow its version.
+An operation (`Op`) describes one field: its wire type, slot in the object, nullability, tag and, for a struct, the
+program of the struct. A program is compiled when its version is first read or written. A nested struct has one program
+per version of its message, because its fields depend on the version of the message.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -21,13 +21,13 @@ cdef class Program:
         cdef Op* op
         cdef Py_ssize_t index
         if depth >= MAX_DEPTH:
-            raise ValueError(f"structs are nested in more than {MAX_DEPTH} levels")
+            raise ValueError(f"structs are nested more than {MAX_DEPTH} levels deep")
         self.layout = layout
         self.type = layout.type
         self.version = version
         self.flexible = flexible
         self.api_key = (<object>layout.type).__api_key__
-        self.held = []
+        self.references = []
         present, tagged, absent = [], [], []
         for index in range(layout.count):
             field = layout.fields[index]
@@ -49,12 +49,12 @@ cdef class Program:
         if self.ops is NULL or self.tagged is NULL or self.absent is NULL:
             raise MemoryError
         for number, index in enumerate(present):
-            self.least_size += self.compile_op(&self.ops[<Py_ssize_t>number], index, nested, depth)
+            self.min_size += self.compile_op(&self.ops[<Py_ssize_t>number], index, nested, depth)
         for number, (_, index) in enumerate(sorted(tagged)):
             self.compile_op(&self.tagged[<Py_ssize_t>number], index, nested, depth)
         for number, index in enumerate(absent):
             self.absent[<Py_ssize_t>number] = index
-        self.least_size += flexible
+        self.min_size += flexible
 
     def __dealloc__(self):
         PyMem_Free(self.ops)
@@ -62,7 +62,7 @@ cdef class Program:
         PyMem_Free(self.absent)
 
     cdef Py_ssize_t compile_op(self, Op* op, Py_ssize_t index, dict nested, int depth) except -1:
-        """Fills one op. Returns the smallest size of the field."""
+        """Fills in the operation of one field. Returns the smallest size of the field in bytes."""
         cdef Py_ssize_t size
         cdef Program program
         field = self.layout.fields[index]
@@ -81,47 +81,47 @@ cdef class Program:
                 layout = layout_of(<PyTypeObject*>field.struct)
                 nested[field.struct] = Program(layout, self.version, self.flexible, nested, depth + 1)
             program = nested[field.struct]
-            self.held.append(program)
+            self.references.append(program)
             op.program = <PyObject*>program
             # A nullable struct starts with a byte that is negative for null.
-            size = 1 if op.nullable and not op.is_array else program.least_size
+            size = 1 if op.nullable and not op.is_array else program.min_size
         elif op.kind in (STRING, BYTES, RECORDS):
             size = 1 if self.flexible else 2 if op.kind == STRING else 4
         if op.tag >= 0:
-            if op.kind == RECORDS or (op.kind == STRUCT and holds_records(<Program>op.program)):
+            if op.kind == RECORDS or (op.kind == STRUCT and contains_records(<Program>op.program)):
                 raise ValueError(f"{field.name}: records in a tagged field")
             default = field.default
             if field.factory is not None or op.kind == STRUCT:
                 default = (field.factory or field.struct)()
-            self.held.append(default)
+            self.references.append(default)
             op.default = <PyObject*>default
-        # At least 1, so that the size of an array of empty elements is limited, too.
+        # At least 1: the reader limits an array's length by the remaining bytes, even if its elements are empty.
         op.element_size = max(1, size)
         return (1 if self.flexible else 4) if op.is_array else size
 
 
-cdef bint holds_records(Program program) except -1:
+cdef bint contains_records(Program program) except -1:
     cdef Py_ssize_t number
     cdef Op* op
     for number in range(program.op_count):
         op = &program.ops[number]
-        if op.kind == RECORDS or (op.kind == STRUCT and holds_records(<Program>op.program)):
+        if op.kind == RECORDS or (op.kind == STRUCT and contains_records(<Program>op.program)):
             return True
     return False
 
 
 cdef Program program_of(object cls, Py_ssize_t version):
-    """Returns the program of a whole message; compiles it at the first use."""
+    """Returns the program of a message class in one version, and compiles it on first use."""
     cdef Layout layout = layout_of(<PyTypeObject*>cls)
     if 0 <= version < len(layout.programs):
-        found = layout.programs[version]
-        if found is not None:
-            return <Program>found
+        cached = layout.programs[version]
+        if cached is not None:
+            return <Program>cached
     if not cls.__versions__:
         raise TypeError(f"{cls.__name__} is a nested struct of a message and has no versions")
     first, last = parse_versions(cls.__versions__)
     if not first <= version <= last:
-        raise ProtocolError(f"{cls.__name__} has no version {version}; known are {cls.__versions__}")
+        raise ProtocolError(f"{cls.__name__} has no version {version}; supported versions: {cls.__versions__}")
     first_flexible, last_flexible = parse_versions(cls.__flexible__)
     program = Program(layout, version, first_flexible <= version <= last_flexible, {}, 0)
     if not layout.programs:
@@ -131,7 +131,7 @@ cdef Program program_of(object cls, Py_ssize_t version):
 
 
 cdef str describe(Path* path, Op* op):
-    """Returns the path of a field: `topics[2].partitions[0].records`."""
+    """Returns the path of a field for error messages, such as `topics[2].partitions[0].records`."""
     steps = []
     cdef int level
     for level in range(path.depth):

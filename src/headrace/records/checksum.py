@@ -1,7 +1,7 @@
-"""CRC-32C with processor instructions, from the extension module of the `crc32c` package.
+"""CRC-32C with hardware instructions: loads the extension module of the `crc32c` package without the package.
 
-The package itself is not imported: it imports its command line and reads its own version, which takes 3 MB and more
-time than the rest of the client.
+Importing the package would also import its command line and read its own version, which takes 3 MB and more time than
+the import of the rest of the client.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,17 @@ Crc = Callable[..., int]
 def _load() -> Crc:
     name = "crc32c._crc32c"
     package = find_spec("crc32c")
-    places = None if package is None else package.submodule_search_locations
-    spec = None if places is None else PathFinder.find_spec(name, places)
+    locations = None if package is None else package.submodule_search_locations
+    spec = None if locations is None else PathFinder.find_spec(name, locations)
     if spec is None or spec.loader is None:
-        # Packaged differently, for example in an archive.
-        from crc32c import crc32c as found
+        # The extension module was not found as a file, for example because the package is in an archive.
+        from crc32c import crc32c as function
 
-        return found
+        return function
     module: Any = module_from_spec(spec)
     spec.loader.exec_module(module)
-    loaded: Crc = module.crc32c
-    return loaded
+    accelerated: Crc = module.crc32c
+    return accelerated
 
 
 crc32c = _load()

@@ -1,7 +1,7 @@
 """Charts of numbers over time: as text for a terminal, and as a self-contained HTML page with SVG.
 
-Each series has its own panel over the same minutes, because series of different units share no axis. Pure Python, no
-I/O.
+Each series has its own panel, because series may have different units; all panels have the same time axis. Pure Python,
+no I/O.
 """
 
 import html
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+"""Characters that are filled by 0 to 8 eighths."""
+
+# The layout of the SVG image, in pixels.
 _WIDTH = 860
-_PANEL = 150
+_PANEL_HEIGHT = 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 22
 _GAP = 18
-_TICKS = 6
+_MAX_TICKS = 6
 
 _STYLE = """
 :root { --page: #fafaf8; --card: #ffffff; --ink: #1d1d1b; --soft: #6b6a66; --grid: #e6e5e0; --mark: #2a6fb0; }
@@ -44,7 +47,7 @@ svg .hit:hover { fill: var(--mark); opacity: 0.25; }
 
 @dataclass(frozen=True)
 class Series:
-    """A named series with one number per minute."""
+    """A named series with one value per minute."""
 
     name: str
     values: Sequence[float]
@@ -58,32 +61,32 @@ class Series:
 
 
 def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 72, height: int = 7) -> list[str]:
-    """Draws the first series as columns and each other series as one line."""
+    """Draws the first series as columns and each other series as one line of blocks. Returns the lines."""
     if not times_ms:
         return ["no data"]
     first, *others = series
     columns = min(width, len(times_ms))
-    shown = _buckets(first.values, columns)
-    most = max(shown) or 1.0
-    labels = [first.text(most), *[""] * (height - 2), "0"]
-    names = max(len(label) for label in [*labels, *(other.name for other in others)])
+    heights = _buckets(first.values, columns)
+    peak = max(heights) or 1.0
+    labels = [first.text(peak), *[""] * (height - 2), "0"]
+    label_width = max(len(label) for label in [*labels, *(other.name for other in others)])
     lines = [f"{first.name} ({_scale(times_ms, columns)})"]
     for row, label in enumerate(labels):
         floor = height - 1 - row
-        cells = "".join(_EIGHTHS[max(0, min(8, round((value / most * height - floor) * 8)))] for value in shown)
-        lines.append(f"{label:>{names}} ┤{cells}".rstrip())
-    lines.append(f"{'':>{names}} └{'─' * columns}")
-    lines.append(f"{'':>{names}}  {_time_line(times_ms, columns)}")
+        cells = "".join(_BLOCKS[max(0, min(8, round((value / peak * height - floor) * 8)))] for value in heights)
+        lines.append(f"{label:>{label_width}} ┤{cells}".rstrip())
+    lines.append(f"{'':>{label_width}} └{'─' * columns}")
+    lines.append(f"{'':>{label_width}}  {_time_line(times_ms, columns)}")
     for other in others:
         values = _buckets(other.values, columns)
-        top = max(values) or 1.0
-        cells = "".join(_EIGHTHS[max(1, math.ceil(value / top * 8))] if value else " " for value in values)
-        lines.append(f"{other.name:>{names}}  {cells:<{columns}}  max {other.text(max(values))}")
+        peak = max(values) or 1.0
+        cells = "".join(_BLOCKS[max(1, math.ceil(value / peak * 8))] if value else " " for value in values)
+        lines.append(f"{other.name:>{label_width}}  {cells:<{columns}}  max {other.text(max(values))}")
     return lines
 
 
 def _buckets(values: Sequence[float], columns: int) -> list[float]:
-    """Averages the values into the given number of columns."""
+    """Returns the average of the values in each column."""
     edges = [round(index * len(values) / columns) for index in range(columns + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
@@ -112,21 +115,23 @@ def clock_text(time_ms: int) -> str:
 def html_page(
     title: str, about: str, figures: Sequence[tuple[str, str]], times_ms: Sequence[int], series: Sequence[Series]
 ) -> str:
-    """Returns an HTML page with a few numbers and a panel for each series."""
-    terms = "".join(f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>" for name, value in figures)
+    """Returns an HTML page with a title, a text, key figures (name and value), and a panel for each series."""
+    definitions = "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>" for name, value in figures
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-        f"<body><main><h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><dl>{terms}</dl>\n"
+        f"<body><main><h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><dl>{definitions}</dl>\n"
         f"<figure>{svg(times_ms, series)}</figure></main></body></html>\n"
     )
 
 
 def svg(times_ms: Sequence[int], series: Sequence[Series]) -> str:
-    """Returns an SVG image with one panel below the other."""
-    height = len(series) * (_PANEL + _GAP)
-    panels = "".join(_panel(times_ms, each, index * (_PANEL + _GAP)) for index, each in enumerate(series))
-    names = html.escape(", ".join(each.name for each in series))
+    """Returns an SVG image with one panel per series, below each other."""
+    height = len(series) * (_PANEL_HEIGHT + _GAP)
+    panels = "".join(_panel(times_ms, panel, index * (_PANEL_HEIGHT + _GAP)) for index, panel in enumerate(series))
+    names = html.escape(", ".join(panel.name for panel in series))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{names}">'
         f"{panels}</svg>"
@@ -135,40 +140,42 @@ def svg(times_ms: Sequence[int], series: Sequence[Series]) -> str:
 
 def _panel(times_ms: Sequence[int], series: Series, top: int) -> str:
     left, right = _LEFT, _WIDTH - _RIGHT
-    high, low = top + _TOP, top + _PANEL - _BOTTOM
+    y_max, y_zero = top + _TOP, top + _PANEL_HEIGHT - _BOTTOM
     peak = _round_up(max(series.values, default=0))
     step = (right - left) / max(1, len(series.values) - 1)
-    points = [(left + index * step, low - value / peak * (low - high)) for index, value in enumerate(series.values)]
+    points = [
+        (left + index * step, y_zero - value / peak * (y_zero - y_max)) for index, value in enumerate(series.values)
+    ]
     parts = [f'<text class="name" x="0" y="{top + 18}">{html.escape(series.name)}</text>']
     for share in (0.0, 0.5, 1.0):
-        y = low - share * (low - high)
+        y = y_zero - share * (y_zero - y_max)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         label = _axis_text(peak * share)
         parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     if points:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polygon class="area" points="{left},{low} {path} {points[-1][0]:.1f},{low}"/>')
+        parts.append(f'<polygon class="area" points="{left},{y_zero} {path} {points[-1][0]:.1f},{y_zero}"/>')
         parts.append(f'<polyline class="line" points="{path}"/>')
     for index in _ticks(len(times_ms)):
         anchor = "start" if index == 0 else "end" if index == len(times_ms) - 1 else "middle"
         x = left + index * step
-        parts.append(f'<text x="{x:.1f}" y="{low + 16}" text-anchor="{anchor}">{clock_text(times_ms[index])}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{y_zero + 16}" text-anchor="{anchor}">{clock_text(times_ms[index])}</text>')
     for (x, _), time_ms, value in zip(points, times_ms, series.values, strict=True):
         parts.append(
-            f'<rect class="hit" x="{x - step / 2:.1f}" y="{high}" width="{step:.1f}" height="{low - high}">'
+            f'<rect class="hit" x="{x - step / 2:.1f}" y="{y_max}" width="{step:.1f}" height="{y_zero - y_max}">'
             f"<title>{clock_text(time_ms)}  {html.escape(series.text(value))}</title></rect>"
         )
     return "".join(parts)
 
 
 def _ticks(count: int) -> list[int]:
-    if count <= _TICKS:
+    if count <= _MAX_TICKS:
         return list(range(count))
-    return [round(index * (count - 1) / (_TICKS - 1)) for index in range(_TICKS)]
+    return [round(index * (count - 1) / (_MAX_TICKS - 1)) for index in range(_MAX_TICKS)]
 
 
 def _round_up(value: float) -> float:
-    """Rounds up to a number that is easily halved: 1, 2, 3, 4, 6, 8 or 10 times a power of ten."""
+    """Rounds up to a round number for an axis: 1, 2, 3, 4, 6, 8 or 10 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

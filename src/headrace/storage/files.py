@@ -15,10 +15,10 @@ from typing import NamedTuple
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import Buffer
 
-NO_HANDLE = (errno.EMFILE, errno.ENFILE)
-"""Too many open files: nothing was done, and a later attempt may succeed."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, *NO_HANDLE)
-"""No space or no file handle: the disk is not broken, and a later attempt may succeed."""
+TOO_MANY_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+"""Too many open files: the operation had no effect and may be retried."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, *TOO_MANY_OPEN_FILES)
+"""No space or no file descriptor: the disk has not failed, and the operation may be retried."""
 
 
 class DataFile:
@@ -40,14 +40,14 @@ class DataFile:
             return data
         # The kernel may return fewer bytes than the file has (signals, 2 GiB limit).
         pieces = [data]
-        missing = size - len(data)
-        while missing and (piece := os.pread(self._fd, missing, position + size - missing)):
+        remaining = size - len(data)
+        while remaining and (piece := os.pread(self._fd, remaining, position + size - remaining)):
             pieces.append(piece)
-            missing -= len(piece)
+            remaining -= len(piece)
         return b"".join(pieces)
 
     def write_at(self, data: Buffer, position: int) -> None:
-        """Writes all of `data` or raises; after an error part of it may have been written."""
+        """Writes all of `data`. If it raises, part of the data may have been written."""
         written = os.pwrite(self._fd, data, position)
         if written != len(data):
             view = memoryview(data)
@@ -84,14 +84,14 @@ class FileInfo(NamedTuple):
 
 
 class FileSystem:
-    """The operating system's file system."""
+    """The file operations of `storage`, on the operating system's file system. Test file systems override them."""
 
     def open(self, path: Path, create: bool = False) -> DataFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return DataFile(path, os.open(path, flags, 0o644))
 
     def map(self, path: Path) -> Buffer:
-        """Maps a file that no longer changes. Returns a read-only view."""
+        """Returns a read-only memory map of a file that no longer changes."""
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""
@@ -123,7 +123,7 @@ class FileSystem:
             self.sync_directory(path.parent)
 
     def add_directory(self, path: Path) -> None:
-        """Creates one directory."""
+        """Creates one directory, without its parents and without a sync."""
         path.mkdir(exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -131,7 +131,7 @@ class FileSystem:
         source.replace(target)
 
     def set_modified(self, path: Path, time_ms: int) -> None:
-        """Sets a file's modification time, which retention uses where records have no timestamps."""
+        """Sets a file's modification time, which retention uses for records without timestamps."""
         os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def remove(self, path: Path) -> None:
@@ -142,7 +142,7 @@ class FileSystem:
         shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Syncs a directory, so that created, renamed and removed names survive a power loss."""
+        """Syncs a directory, so that its created, renamed and removed files survive a power loss."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -150,7 +150,7 @@ class FileSystem:
             os.close(fd)
 
     def write_atomically(self, path: Path, data: Buffer, sync: bool = True) -> None:
-        """Replaces a small file atomically: a reader sees the old content or the new, never a mixture."""
+        """Replaces a small file atomically: readers see either the old or the new content."""
         temporary = path.with_name(path.name + ".tmp")
         self.remove(temporary)
         file = self.open(temporary, create=True)
@@ -166,11 +166,11 @@ class FileSystem:
 
 
 class DiskFullError(KafkaStorageError):
-    """The disk has no space left, or the process no file handle; the operation may be retried later."""
+    """The disk is full or the process has too many open files; the operation may be retried later."""
 
 
 def storage_error(action: str, path: Path, error: OSError) -> KafkaStorageError:
-    """Converts an OSError to the KafkaStorageError that callers expect."""
+    """Returns the KafkaStorageError for an OSError: a DiskFullError if the operation may be retried."""
     kind = DiskFullError if error.errno in DISK_FULL else KafkaStorageError
     return kind(f"Cannot {action} {path}: {error.strerror or error}")
 

@@ -28,7 +28,7 @@ from headrace.records import NO_TIMESTAMP, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
-from headrace.storage.files import DISK_FULL, NO_HANDLE, DataFile, remove_files, storage_error
+from headrace.storage.files import DISK_FULL, TOO_MANY_OPEN_FILES, DataFile, remove_files, storage_error
 from headrace.storage.flushing import FlushTask, open_files_to_sync, pending_changes, segments_to_flush
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.leader_epoch_cache import LeaderEpochFileCache
@@ -549,7 +549,7 @@ class Log:
         try:
             task.run()
         except OSError as error:
-            if error.errno not in NO_HANDLE and self.on_disk_failed is not None:
+            if error.errno not in TOO_MANY_OPEN_FILES and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         self.finish_flush(task)
@@ -570,7 +570,7 @@ class Log:
             if result.error is None:
                 self.finish_flush(task)
                 return
-            if isinstance(result.error, OSError) and result.error.errno in NO_HANDLE:
+            if isinstance(result.error, OSError) and result.error.errno in TOO_MANY_OPEN_FILES:
                 _logger.warning("Partition %s: cannot flush; the next flush tries again: %s", self.tp, result.error)
                 return
             if self.on_disk_failed is None:

@@ -217,5 +217,5 @@ async def test_logs_a_failed_deletion_of_offsets(caplog: pytest.LogCaptureFixtur
     changed(deleted("one"))
     assert len(timer) == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "Partition __consumer_offsets-7: committed offsets of the deleted topics one remain: full"
+        "Partition __consumer_offsets-7: failed to delete the committed offsets of the deleted topics one: full"
     ]

@@ -136,7 +136,7 @@ def test_limits_array_of_empty_elements() -> None:
 
 def test_rejects_unknown_versions() -> None:
     for version in (-1, 3, 2**40):
-        with pytest.raises(ProtocolError, match=f"Sample has no version {version}; known are 0-2"):
+        with pytest.raises(ProtocolError, match=f"Sample has no version {version}; supported versions: 0-2"):
             decode(Sample, version, b"")
     with pytest.raises(TypeError, match="Inner is a nested struct of a message"):
         decode(Inner, 0, b"\0\0\0\0")

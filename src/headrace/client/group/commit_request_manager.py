@@ -1,10 +1,10 @@
 """Commits and fetches the offsets of a group.
 
-Owner: the loop. Serves members of a group and, with generation -1, consumers with an assignment by the user.
+Owner: the loop. Serves group members and, with generation -1, consumers that use `assign` instead of `subscribe`.
 
 Commits are sent in the order of the calls. One request is in flight at a time; commits that arrive meanwhile are merged
-into the next request (a later offset of a partition replaces an earlier one). Synchronous commits are retried after
-retriable errors, together with all later ones, so that no commit overwrites a later one.
+into the next request (a later offset of a partition replaces an earlier one). After a
+retriable error a synchronous commit is retried together with all later commits, so that it does not overwrite them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def _last_error(last: KafkaError | None) -> str:
 
 
 class _Commit:
-    """A pending commit. A synchronous commit is retried until its caller stops waiting."""
+    """A pending commit. A synchronous commit is retried until its caller times out."""
 
     def __init__(self, offsets: Offsets, is_synchronous: bool, future: "asyncio.Future[None]"):
         self.offsets = offsets
@@ -84,8 +84,8 @@ class CommitRequestManager:
         self._in_flight: list[_Commit] = []
         self._task: asyncio.Task[None] | None = None
         self._auto_task: asyncio.Task[None] | None = None
-        self.last: dict[TopicPartition, OffsetAndMetadata] = {}
-        """The last committed offset of each partition."""
+        self.last_committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """The offset of each partition that this consumer committed last."""
 
     # ---- commit and committed
 
@@ -101,7 +101,7 @@ class CommitRequestManager:
             async with asyncio.timeout(timeout_ms / 1000):
                 await commit.future
         except TimeoutError as error:
-            if isinstance(error, KafkaError):
+            if isinstance(error, KafkaError):  # from the commit itself
                 raise
             raise KafkaTimeoutError(
                 f"{self._member}: Timeout of {timeout_ms:.0f} ms expired before successfully committing offsets"
@@ -109,8 +109,8 @@ class CommitRequestManager:
             ) from commit.last_error
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None = None) -> "asyncio.Future[None]":
-        """Commits without waiting and without retries. Calls `callback(offsets, error)`; callbacks run in the order of
-        the commits."""
+        """Starts a commit without retries. Then calls `callback(offsets, error)`; callbacks run in the order of the
+        commits."""
         future = self._add(offsets, is_synchronous=False).future
         if callback is not None:
 
@@ -123,9 +123,8 @@ class CommitRequestManager:
 
             future.add_done_callback(call)
         else:
-            future.add_done_callback(
-                lambda done: done.exception()
-            )  # avoids asyncio's log line about an unread exception
+            # Reading the exception avoids asyncio's warning "exception was never retrieved".
+            future.add_done_callback(lambda done: done.exception())
         return future
 
     async def committed(
@@ -150,7 +149,7 @@ class CommitRequestManager:
                     await asyncio.sleep(self._backoff.wait_seconds(failures))
                     failures += 1
         except TimeoutError as error:
-            if isinstance(error, KafkaError):
+            if isinstance(error, KafkaError):  # from the request itself
                 raise
             raise KafkaTimeoutError(
                 f"Group {self._member.group_id}: Timeout of {timeout_ms:.0f} ms expired before the last committed "
@@ -165,7 +164,7 @@ class CommitRequestManager:
             self._auto_task = asyncio.create_task(self._auto_commit_loop(self._auto_commit_ms), name="auto-commit")
 
     async def stop(self) -> None:
-        """Stops automatic commits, and waits for pending commits."""
+        """Stops automatic commits and waits for pending commits."""
         if self._auto_task is not None:
             self._auto_task.cancel()
             await asyncio.wait([self._auto_task])
@@ -173,17 +172,17 @@ class CommitRequestManager:
         await self.wait_for_pending()
 
     async def abandon(self) -> None:
-        """Drops all pending commits. Their callers and callbacks get an error: the outcome is unknown."""
+        """Drops all pending commits. Their callers and callbacks get an error, because their outcome is unknown."""
         tasks = [task for task in (self._task, self._auto_task) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         self._auto_task = None
-        left = [commit for commit in (*self._in_flight, *self._queued) if not commit.future.done()]
+        pending = [commit for commit in (*self._in_flight, *self._queued) if not commit.future.done()]
         self._in_flight = []
         self._queued = []
-        for commit in left:
+        for commit in pending:
             message = f"{self._member}: the consumer was closed before the commit completed; its outcome is unknown"
             self._finish(commit, IllegalStateError(message))
 
@@ -193,8 +192,8 @@ class CommitRequestManager:
             await asyncio.wait([self._task])
 
     async def commit_processed(self, timeout_ms: float) -> None:
-        """Commits the offsets of processed records before a rebalance, if automatic commits are enabled. Logs an error
-        and continues: the next owners read some records again."""
+        """Commits the offsets of processed records before a rebalance, if automatic commits are enabled. A failure is
+        only logged: the next owners read some records again."""
         if self._auto_commit_ms is None or not (offsets := self._uncommitted_offsets()):
             return
         try:
@@ -208,7 +207,7 @@ class CommitRequestManager:
 
     def _uncommitted_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self._subscription.auto_commit_offsets()
-        return {tp: offset for tp, offset in offsets.items() if self.last.get(tp) != offset}
+        return {tp: offset for tp, offset in offsets.items() if self.last_committed.get(tp) != offset}
 
     async def _auto_commit_loop(self, interval_ms: float) -> None:
         failures = 0
@@ -222,7 +221,7 @@ class CommitRequestManager:
                 try:
                     await self._add(offsets, is_synchronous=False).future
                 except KafkaError as error:
-                    _logger.warning("%s: automatic commit failed, the next one follows: %s", self._member, error)
+                    _logger.warning("%s: automatic commit failed, will retry: %s", self._member, error)
                     if error.retriable:
                         wait = min(wait, self._backoff.wait_seconds(failures))
                         failures += 1
@@ -253,8 +252,8 @@ class CommitRequestManager:
             self._task = None
 
     async def _send_merged(self, commits: list[_Commit]) -> list[_Commit]:
-        """Sends commits in one request. Returns the commits to retry: all, if a synchronous one is among them, so that
-        none overwrites a later one."""
+        """Sends commits in one request. Returns the commits to retry: if a synchronous commit is among them, all that
+        failed with a retriable error, so that a retry does not overwrite a later commit."""
         merged = {tp: offset for commit in commits for tp, offset in commit.offsets.items()}
         errors: dict[TopicPartition, KafkaError | None]
         try:
@@ -265,12 +264,12 @@ class CommitRequestManager:
             _logger.exception("%s: commit failed; its offsets are not committed", self._member)
             encoding_error = KafkaError(f"{self._member}: the commit request could not be encoded: {error}")
             errors = dict.fromkeys(merged, encoding_error)
-        waiting = any(commit.is_synchronous and not commit.future.done() for commit in commits)
+        has_synchronous = any(commit.is_synchronous and not commit.future.done() for commit in commits)
         to_retry = []
         for commit in commits:
             failure = next((found for tp in commit.offsets if (found := errors[tp]) is not None), None)
             commit.last_error = failure
-            if failure is not None and failure.retriable and waiting and not commit.future.done():
+            if failure is not None and failure.retriable and has_synchronous and not commit.future.done():
                 to_retry.append(commit)
             else:
                 self._finish(commit, failure)
@@ -278,7 +277,7 @@ class CommitRequestManager:
 
     def _finish(self, commit: _Commit, error: KafkaError | None) -> None:
         if error is None:
-            self.last.update(commit.offsets)
+            self.last_committed.update(commit.offsets)
         if not commit.future.done():
             if error is None:
                 commit.future.set_result(None)
@@ -288,7 +287,8 @@ class CommitRequestManager:
             self.on_commit(commit.offsets, error)
 
     async def _send(self, offsets: Offsets) -> dict[TopicPartition, KafkaError | None]:
-        """Returns the error of each partition, None for success. Raises an error that concerns the whole request."""
+        """Sends an OffsetCommit request. Returns the error of each partition (None for success); raises an error of the
+        whole request."""
         if not offsets:
             return {}
         self._check_membership()
@@ -302,6 +302,7 @@ class CommitRequestManager:
         return {tp: self._to_error(codes.get(tp, -1), tp, identity.generation_id) for tp in offsets}
 
     def _check_membership(self) -> None:
+        """Raises if this member may not commit now."""
         if not self._subscription.is_subscribed or self._member.may_commit:
             return
         if self._member.is_member:
@@ -314,27 +315,28 @@ class CommitRequestManager:
                 f"{self._member}: Offset commit cannot be completed since the consumer has not joined the group yet: "
                 "poll, then commit again"
             )
-        raise CommitFailedError(_FAILED.format(self._member))
+        raise CommitFailedError(_COMMIT_FAILED.format(self._member))
 
     def _to_error(self, code: int, tp: TopicPartition, generation: int) -> KafkaError | None:
+        """Returns the error to raise for an error code. Rejoins if the group has removed this member or rebalances."""
         error = self._coordinator.error(code)
-        is_same = self._member.generation == generation
+        is_same_generation = self._member.generation == generation
         if isinstance(error, RequestTimedOutError):
             self._coordinator.forget("an offset commit timed out")
         elif isinstance(error, RebalanceInProgressError):
-            if is_same:
+            if is_same_generation:
                 self._rejoin("an offset commit found the group rebalancing")
             return RebalanceInProgressError(
                 f"{self._member}: Offset commit cannot be completed since the group is rebalancing: poll, then commit "
                 f"{tp} again"
             )
         elif isinstance(error, FencedInstanceIdError):
-            return error if is_same else CommitFailedError(_FAILED.format(self._member))
+            return error if is_same_generation else CommitFailedError(_COMMIT_FAILED.format(self._member))
         elif isinstance(error, _MEMBERSHIP_LOST):
-            if is_same and self._subscription.is_subscribed:
+            if is_same_generation and self._subscription.is_subscribed:
                 self._member.reset_generation(keep_id=isinstance(error, IllegalGenerationError))
                 self._rejoin("an offset commit found that this member is not in the group")
-            return CommitFailedError(_FAILED.format(self._member))
+            return CommitFailedError(_COMMIT_FAILED.format(self._member))
         return error
 
     async def _fetch(self, tps: frozenset[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -349,7 +351,7 @@ class CommitRequestManager:
         return {tp: results[tp][1] if tp in results else None for tp in tps}
 
 
-_FAILED = (
+_COMMIT_FAILED = (
     "{}: Offset commit cannot be completed since the consumer is not part of an active group: the group has rebalanced "
     "and may have assigned the partitions to another member. The time between polls was longer than "
     "max.poll.interval.ms, or heartbeats stopped for session.timeout.ms"

@@ -2,7 +2,7 @@ from typing import Any
 
 from headrace.common.types import Buffer
 
-def choose_rows(
+def choose_partitions(
     rows: int,
     partition_count: int,
     fallback: int,

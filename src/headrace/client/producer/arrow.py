@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer._batch import ProducerBatch
-from headrace.client.producer._rows import choose_rows, group_rows
+from headrace.client.producer._rows import choose_partitions, group_rows
 from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.core import ProducerCore
 from headrace.common.errors import MessageSizeTooLargeError
@@ -296,7 +296,7 @@ def _by_partition(
                 column = column.cast(pa.binary())
             validity, offsets, content = column.buffers()
             keys = (validity if column.null_count else None, offsets, content, column.offset)
-    row_partitions = choose_rows(rows.num_rows, partition_count, fallback, partitions, keys)
+    row_partitions = choose_partitions(rows.num_rows, partition_count, fallback, partitions, keys)
     order, groups = group_rows(row_partitions, partition_count)
     if len(groups) == 1:
         return [(groups[0][0], rows)]

@@ -1,4 +1,4 @@
-"""Types of the arguments of `send`."""
+"""Types of the producer's `send` arguments."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ from headrace.client.types import RecordMetadata
 __all__ = ["Headers", "OnDelivery"]
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-"""Pairs of a header name and bytes. A mapping if every name is unique."""
+"""Record headers: pairs of name and value, or a mapping if all names are unique."""
 
 OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata], Any]
-"""`on_delivery(error, metadata)`: `error` is None for an acknowledged record; otherwise the offset is -1."""
+"""`on_delivery(error, metadata)`: `error` is None if the record was acknowledged; otherwise `metadata.offset` is -1."""

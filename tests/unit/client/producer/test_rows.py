@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from headrace.client.producer._rows import choose_rows, group_rows
+from headrace.client.producer._rows import choose_partitions, group_rows
 from headrace.common.ids import make_random
 from headrace.records import partition_for_key
 
@@ -25,7 +25,7 @@ def test_rows_go_to_same_partitions_as_records(start: int) -> None:
     column = pa.array(keys, pa.binary()).slice(start)
     said = pa.array(given, pa.int32()).slice(start)
     view = memoryview(said.buffers()[1])[4 * said.offset :]
-    chosen = choose_rows(len(column), 7, 6, view, source(column))
+    chosen = choose_partitions(len(column), 7, 6, view, source(column))
     expected = [
         partition if partition >= 0 else 6 if key is None else partition_for_key(key, 7)
         for key, partition in zip(keys[start:], given[start:], strict=True)
@@ -39,8 +39,8 @@ def test_rows_go_to_same_partitions_as_records(start: int) -> None:
 
 
 def test_rows_without_keys_go_to_fallback() -> None:
-    assert ints(choose_rows(3, 4, 2, None, None), 4) == [2, 2, 2]
-    order, groups = group_rows(choose_rows(3, 4, 2, None, None), 4)
+    assert ints(choose_partitions(3, 4, 2, None, None), 4) == [2, 2, 2]
+    order, groups = group_rows(choose_partitions(3, 4, 2, None, None), 4)
     assert groups == [(2, 0, 3)]
     assert ints(order, 8) == [0, 1, 2]
     assert group_rows(bytearray(), 4) == (bytearray(), [])
@@ -48,13 +48,13 @@ def test_rows_without_keys_go_to_fallback() -> None:
 
 def test_rejects_invalid_buffers_and_partitions() -> None:
     with pytest.raises(ValueError, match="row 1"):
-        choose_rows(2, 2, 0, memoryview(pa.array([1, 2], pa.int32()).buffers()[1]), None)
+        choose_partitions(2, 2, 0, memoryview(pa.array([1, 2], pa.int32()).buffers()[1]), None)
     with pytest.raises(ValueError, match="needs"):
-        choose_rows(100, 2, 0, b"\0" * 4, None)
+        choose_partitions(100, 2, 0, b"\0" * 4, None)
     with pytest.raises(ValueError, match="at least one"):
-        choose_rows(1, 0, 0, None, None)
+        choose_partitions(1, 0, 0, None, None)
     column = pa.array([b"abc"], pa.binary())
     with pytest.raises(ValueError, match="row 0"):
-        choose_rows(1, 2, 0, None, (None, column.buffers()[1], b"a", 0))
+        choose_partitions(1, 2, 0, None, (None, column.buffers()[1], b"a", 0))
     with pytest.raises(ValueError, match="row 0"):
         group_rows(bytearray(b"\xff\xff\xff\xff"), 3)
