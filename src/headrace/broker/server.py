@@ -400,7 +400,7 @@ class Broker:
 
     async def _close_logs(self, error_type: type[BaseException] | None, *_: object) -> None:
         self.driver.stop_ticking()
-        # The logs belong to another thread while they close, and failed disks need not be reported any more.
+        # The logs belong to another thread while they close, and failed disks are no longer reported.
         self.log_manager.on_directory_failed = lambda *_: None
         if not self._stops_cleanly or error_type is not None:
             self.log_manager.abandon()

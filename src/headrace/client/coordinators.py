@@ -89,7 +89,7 @@ class CoordinatorFinder:
     def _finished(self, key: _Key, task: "asyncio.Task[int]") -> None:
         del self._in_flight[key]
         if not task.cancelled():
-            task.exception()  # retrieved, in case no caller waits any more
+            task.exception()  # retrieved, in case no caller is waiting
 
     async def _request(self, kind: CoordinatorType, key: str) -> int:
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])

@@ -203,7 +203,7 @@ class MetadataSchedule:
         self._arm()
 
     def close(self) -> None:
-        """Cancels the timer; nothing is requested any more."""
+        """Cancels the timer; no more metadata is requested."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

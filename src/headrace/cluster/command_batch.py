@@ -41,7 +41,7 @@ class CommandBatch:
         self._closed = False
 
     def close(self) -> None:
-        """Discards everything from now on: `send` sends nothing any more."""
+        """Discards all commands from now on: `send` does nothing."""
         self._closed = True
 
     def add_leader_and_isr(self, broker_ids: Iterable[int], tp: TopicPartition, *, is_new: bool = False) -> None:

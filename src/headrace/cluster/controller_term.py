@@ -74,7 +74,7 @@ class ControllerTerm:
         self._watches = watches
 
     def on_controller_resignation(self) -> None:
-        """Ends the term: nothing is sent any more, not even by a running event."""
+        """Ends the term: no more commands are sent, not even by a running event."""
         self.batch.close()
         for broker_id in self.context.brokers:
             self.channel.remove_broker(broker_id)

@@ -243,7 +243,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._active(index).leader_epoch
 
     def shard(self, index: int) -> S:
-        """Returns a shard, for operations that write nothing. Raises the client's error if it is not active here."""
+        """Returns a shard, for operations that only read. Raises the error for the client if it is not active."""
         return self._active(index).shard
 
     def _active(self, index: int) -> _Partition[S]:

@@ -331,7 +331,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for request in requests:
             if not request.future.done():
                 request.future.set_exception(KafkaConnectionError(str(error), sent=True))
-                request.future.exception()  # retrieved, in case no caller waits any more
+                request.future.exception()  # retrieved, in case no caller is waiting
         if self._transport is not None:
             self._transport.abort()
         self._on_lost(self, error)

@@ -342,6 +342,6 @@ class BrokerLink:
 
 
 def _retrieve_outcome(task: "asyncio.Task[BrokerConnection]") -> None:
-    """Retrieves the exception of an attempt, in case no caller waits for it any more."""
+    """Retrieves the exception of an attempt, in case no caller is waiting for it."""
     if not task.cancelled():
         task.exception()

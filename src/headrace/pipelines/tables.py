@@ -106,7 +106,7 @@ def _finish_moves(files: FileTree, staged: str, journal: str) -> None:
 
 
 def _delete_old_journals(files: FileTree, journal_directory: str, batch_id: int) -> None:
-    """Deletes the journals of batches that cannot be replayed any more."""
+    """Deletes the journals of batches that can no longer be replayed."""
     for name in files.names(journal_directory):
         number = name.partition(".")[0]
         if number.isdigit() and int(number) <= batch_id - _JOURNALS_TO_KEEP:

@@ -7,7 +7,7 @@
 A task commits its rows and its marker, an offset of a consumer group without members, in one transaction: both exist or
 neither. The offset is committed for partition 0 of one of the topics written to; any existing partition would do. A
 task that runs again first acquires the transactional id, which aborts what an earlier attempt left open. After that the
-marker cannot change any more.
+marker can no longer change.
 
 Pure, except `read` and `check_tasks`, which send requests to a broker. Runs in tasks; `check_tasks` in the driver.
 """

@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
-"""Spark uses the run id of a stream as the job group of its jobs, also in foreachBatch."""
+"""Spark uses the run id of a stream as the job group of its jobs, including those of foreachBatch."""
 _ABORT_MS = 10_000
 _known_runs: set[tuple[str, str, str]] = set()
 """The query runs that this process has taken part in. A replayed batch is always the first batch of its run."""

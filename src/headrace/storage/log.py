@@ -450,7 +450,7 @@ class Log:
                 raise
 
     def _fail(self, action: str, error: OSError) -> NoReturn:
-        """Closes the log after a partial truncation: its state is unknown, so it must not be used any more."""
+        """Closes the log after a partial truncation: its state is unknown, so it must no longer be used."""
         if self.on_disk_failed is not None:
             self.on_disk_failed(error)
         self.abandon()

@@ -286,7 +286,7 @@ class LogManager:
         try:
             self._files.sync_directory(directory.path)
         except OSError as error:
-            # It is unknown whether the rename is on disk, so the log must not be written any more.
+            # It is unknown whether the rename is on disk, so the log must no longer be written.
             self._take_offline(directory, error)
             raise storage_error("rename", log.directory, error) from error
         log.abandon()

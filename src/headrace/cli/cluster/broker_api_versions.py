@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.tool import Tool
 from headrace.protocol.apis import APIS, ApiKey
@@ -16,7 +16,7 @@ _CONTROLLER_APIS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
 
 
 @click.command("broker-api-versions", cls=Tool)
-@connects
+@connection_options
 @json_option
 def broker_api_versions(connection: Connection, as_json: bool) -> None:
     """Show the API versions that each broker supports."""

@@ -2,13 +2,13 @@
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.tool import Failure, Tool
 
 
 @click.command("cluster-id", cls=Tool)
-@connects
+@connection_options
 @json_option
 def cluster_id(connection: Connection, as_json: bool) -> None:
     """Show the cluster id."""

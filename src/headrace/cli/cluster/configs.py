@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects, read_config
+from headrace.cli.common.connection import Connection, connection_options, read_config
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with
 
@@ -57,7 +57,7 @@ def _short_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 @click.command(cls=Tool)
-@connects
+@connection_options
 @click.option("--describe", is_flag=True, help="Describe configs.")
 @click.option("--alter", is_flag=True, help="Alter configs.")
 @click.option("--entity-type", metavar="TYPE", help=f"The entity type: {', '.join(_TYPES)}.")

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.tool import Failure, Tool
 
 
 @click.command("log-dirs", cls=Tool)
-@connects
+@connection_options
 @click.option("--describe", is_flag=True, help="Describe the log directories (required).")
 @click.option("--broker-list", metavar="ID,...", default="", help="Broker ids; default: all.")
 @click.option("--topic-list", metavar="NAME,...", default="", help="Topics; default: all.")

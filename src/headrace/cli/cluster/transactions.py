@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
 from headrace.cli.common.tool import INT_MAX, LONG_MAX, Failure, Tool, ToolGroup
 from headrace.common.clock import SystemClock
@@ -27,7 +27,7 @@ pass_connection = click.make_pass_decorator(Connection)
 
 
 @click.group(cls=ToolGroup)
-@connects
+@connection_options
 @click.pass_context
 def transactions(ctx: click.Context, connection: Connection) -> None:
     """List and describe transactions, and abort hanging ones."""

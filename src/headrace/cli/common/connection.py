@@ -221,17 +221,17 @@ def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...])
     return found
 
 
-def connects(function: F) -> F:
+def connection_options(function: F) -> F:
     """Adds `--bootstrap-server` and `--command-config` to a command, and passes it a `connection` created from them."""
-    return _connects(function, required=True)
+    return _connection_options(function, required=True)
 
 
-def connects_if_asked(function: F) -> F:
-    """Like `connects`, for a tool that can also run without a cluster."""
-    return _connects(function, required=False)
+def optional_connection_options(function: F) -> F:
+    """Like `connection_options`, for a tool that can also run without a cluster."""
+    return _connection_options(function, required=False)
 
 
-def _connects(function: F, required: bool) -> F:
+def _connection_options(function: F, required: bool) -> F:
     def command(*args: Any, bootstrap_server: str | None, command_config: dict[str, str], **options: Any) -> Any:
         return function(*args, connection=Connection(bootstrap_server or "", command_config), **options)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects_if_asked
+from headrace.cli.common.connection import Connection, optional_connection_options
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
 from headrace.cli.common.progress import in_parts
 from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with, sentence
@@ -37,7 +37,7 @@ _AT_ONCE = 500
 
 
 @click.command("consumer-groups", cls=Tool)
-@connects_if_asked
+@optional_connection_options
 @click.option("--list", "list_", is_flag=True, help="List groups.")
 @click.option("--describe", is_flag=True, help="Show offsets and lag, or members (--members) or the state (--state).")
 @click.option("--delete", is_flag=True, help="Delete groups without members.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, client_config_options, connects
+from headrace.cli.common.connection import Connection, client_config_options, connection_options
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool, check_expression
@@ -35,7 +35,7 @@ _DETAILED = ("time", "threadId", *_COLUMNS[2:])
 
 
 @click.command("consumer-perf-test", cls=Tool)
-@connects
+@connection_options
 @client_config_options("consumer")
 @click.option("--topic", metavar="NAME", help="The topic.")
 @click.option("--include", metavar="REGEX", help="All topics that match.")

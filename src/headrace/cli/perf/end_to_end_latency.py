@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.client_config import known_configs
-from headrace.cli.common.connection import Connection, check_record_size, connects_if_asked, producer
+from headrace.cli.common.connection import Connection, check_record_size, optional_connection_options, producer
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool
@@ -29,7 +29,7 @@ _WAIT_MS = 60_000
 
 
 @click.command("end-to-end-latency", cls=Tool)
-@connects_if_asked
+@optional_connection_options
 @click.option("--topic", metavar="NAME", help="The topic; created if it does not exist.")
 @click.option("--num-records", type=click.IntRange(min=1), metavar="N", help="Number of records.")
 @click.option("--producer-acks", metavar="ACKS", help="1 or all.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, check_record_size, client_key_values, connects
+from headrace.cli.common.connection import Connection, check_record_size, client_key_values, connection_options
 from headrace.cli.common.connection import producer as connected_producer
 from headrace.cli.common.output import is_terminal, json_option, print_json, styled
 from headrace.cli.common.progress import Progress
@@ -35,7 +35,7 @@ _READER_DIED = "The consumer process ended unexpectedly"
 
 
 @click.command(cls=Tool)
-@connects
+@connection_options
 @click.option("--topic", metavar="NAME", help="An existing topic; default: a temporary topic.")
 @click.option(
     "--partitions",

@@ -15,7 +15,7 @@ from headrace.cli.common.client_config import known_configs
 from headrace.cli.common.connection import (
     Connection,
     check_record_size,
-    connects_if_asked,
+    optional_connection_options,
     producer,
     read_client_config,
 )
@@ -53,7 +53,7 @@ class _ManyValues(Tool):
 
 
 @click.command("producer-perf-test", cls=_ManyValues)
-@connects_if_asked
+@optional_connection_options
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
 @click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="Number of records.")
 @click.option("--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Size of each record.")

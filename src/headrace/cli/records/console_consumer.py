@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from headrace.cli.common.connection import Connection, client_config_options, connects, key_values, read_config
+from headrace.cli.common.connection import (
+    Connection,
+    client_config_options,
+    connection_options,
+    key_values,
+    read_config,
+)
 from headrace.cli.common.output import json_option
 from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, interrupts, sentence
 from headrace.cli.records.message_format import formatter, json_line
@@ -26,7 +32,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 @click.command("console-consumer", cls=Tool)
-@connects
+@connection_options
 @client_config_options("consumer")
 @click.option("--topic", metavar="NAME", help="The topic.")
 @click.option("--include", metavar="REGEX", help="All topics that match.")

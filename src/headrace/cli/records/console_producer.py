@@ -12,7 +12,7 @@ import click
 from headrace.cli.common.connection import (
     Connection,
     client_config_options,
-    connects,
+    connection_options,
     key_values,
     producer,
     read_config,
@@ -48,7 +48,7 @@ def _config_flags(function: click.decorators.FC) -> click.decorators.FC:
 
 
 @click.command("console-producer", cls=Tool)
-@connects
+@connection_options
 @client_config_options("producer")
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
 @click.option(

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool
@@ -24,7 +24,7 @@ _AT_ONCE = 500
 
 
 @click.command("delete-records", cls=Tool)
-@connects
+@connection_options
 @click.option(
     "--offset-json-file", metavar="FILE", required=True, help="A JSON file with an offset for each partition."
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.tool import Failure, Tool
 from headrace.common.types import TopicPartition
@@ -22,7 +22,7 @@ _PART = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 
 
 @click.command("get-offsets", cls=Tool)
-@connects
+@connection_options
 @click.option("--topic", metavar="NAME", help="A topic name or regular expression; default: all topics.")
 @click.option("--partitions", metavar="N,...", help="Partitions; default: all.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.common.connection import Connection, connects, key_values
+from headrace.cli.common.connection import Connection, connection_options, key_values
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.progress import in_parts
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, exactly_one, only_with
@@ -38,7 +38,7 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 @click.command(cls=Tool)
-@connects
+@connection_options
 @click.option("--list", "list_", is_flag=True, help="List topic names.")
 @click.option("--describe", is_flag=True, help="Show partitions, replicas and configs.")
 @click.option("--create", is_flag=True, help="Create a topic.")

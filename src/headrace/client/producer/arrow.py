@@ -100,7 +100,7 @@ class ArrowFuture:
 
     @property
     def acknowledged(self) -> tuple[OffsetRange, ...]:
-        """The rows acknowledged so far, also if others failed."""
+        """The rows acknowledged so far, even if others failed."""
         return tuple(
             OffsetRange(batch.tp.partition, batch.base_offset, len(batch))
             for batch in self._leaves()

@@ -142,7 +142,7 @@ class IdempotenceManager:
         self.sequences.replace_batch(batch, parts)
 
     def may_retry(self) -> bool:
-        """Returns False if no batch can succeed any more."""
+        """Returns False if batches can no longer succeed."""
         return True
 
     def reset_sequence(self, tp: TopicPartition) -> bool:
