@@ -176,31 +176,31 @@ class Coordinators:
     def _image_changed(self, change: ImageChange) -> None:
         if not change.deleted_topics:
             return
-        for index in self.groups.indexes():
-            self._delete_offsets(index, set(change.deleted_topics))
+        for partition in self.groups.partitions():
+            self._delete_offsets(partition, set(change.deleted_topics))
 
-    def _delete_offsets(self, index: int, topics: set[str]) -> None:
+    def _delete_offsets(self, partition: int, topics: set[str]) -> None:
         """Deletes the committed offsets of deleted topics in one partition, in steps. Retries while the partition is
         loading."""
 
         def done(result: CoordinatorResponse[bool]) -> None:
             try:
                 if not result.result():
-                    self._timer.add(0, partial(self._delete_offsets, index, topics))
+                    self._timer.add(0, partial(self._delete_offsets, partition, topics))
             except CoordinatorLoadInProgressError:
-                self._timer.add(_LOAD_RETRY_MS, partial(self._delete_offsets, index, topics))
+                self._timer.add(_LOAD_RETRY_MS, partial(self._delete_offsets, partition, topics))
             except NotCoordinatorError:
                 pass  # the new coordinator also learns of the deletion
             except KafkaError as error:
                 _logger.warning(
                     "Partition %s-%d: failed to delete the committed offsets of the deleted topics %s: %s",
                     GROUP_TOPIC,
-                    index,
+                    partition,
                     ", ".join(sorted(topics)),
                     error,
                 )
 
-        self.groups.write(index, lambda shard: shard.delete_offsets_of_topics(topics), done)
+        self.groups.write(partition, lambda shard: shard.delete_offsets_of_topics(topics), done)
 
     # ---- lookup
 
@@ -210,8 +210,8 @@ class Coordinators:
         During startup a broker leads partitions before its image has the topic. The configured number of partitions
         cannot be used then: it may differ from the topic's real number, which would lead to the wrong coordinator.
         """
-        known = self._image.topic(topic)
-        return partition_for(key, len(known.partitions)) if known is not None else -1
+        topic_image = self._image.topic(topic)
+        return partition_for(key, len(topic_image.partitions)) if topic_image is not None else -1
 
     def group_partition(self, group_id: str) -> int:
         return self.partition_of(GROUP_TOPIC, group_id)

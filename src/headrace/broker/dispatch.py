@@ -91,14 +91,14 @@ def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = 
     def register(handler: Handler) -> Handler:
         if key in REGISTRY:
             raise TypeError(f"{key.name} has a handler already")
-        known = APIS[key]
-        if not known.first_version <= lowest <= highest <= known.last_version:
-            raise TypeError(f"{key.name}: versions {lowest} to {highest} are outside of {known}")
+        kafka_api = APIS[key]
+        if not kafka_api.first_version <= lowest <= highest <= kafka_api.last_version:
+            raise TypeError(f"{key.name}: versions {lowest} to {highest} are outside of {kafka_api}")
         REGISTRY[key] = Api(
             key,
             lowest,
             highest,
-            known.request,
+            kafka_api.request,
             handler,
             is_async=inspect.iscoroutinefunction(handler),
             announced_from=lowest if announced_from is None else announced_from,
@@ -266,8 +266,8 @@ class Dispatcher:
         if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
             context.slot = connection.expect_response()
         if self.intercept is not None and (action := self.intercept(context)) is not None:
-            kept = decode(api.request, version, bytearray(frame), position)  # it may be handled later
-            action.apply(context, kept, lambda: self._handle(api, kept, context))
+            retained_request = decode(api.request, version, bytearray(frame), position)  # it may be handled later
+            action.apply(context, retained_request, lambda: self._handle(api, retained_request, context))
             return
         self._handle(api, request, context)
 

@@ -35,13 +35,13 @@ class Driver:
         due_ms = self.timer.next_due_ms()
         if due_ms is None or self._stopped:
             return
-        at = self._loop.time() + due_ms / 1000
+        due_at = self._loop.time() + due_ms / 1000
         if self._alarm is not None:
-            if self._alarm_at <= at:
+            if self._alarm_at <= due_at:
                 return
             self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = self._loop.call_at(at, self._ring)
+        self._alarm_at = due_at
+        self._alarm = self._loop.call_at(due_at, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None

@@ -101,11 +101,11 @@ class FetchSession:
 
     def change(self, fetched: Iterable[FetchedPartition], forgotten: Iterable[tuple[str | Uuid, int]]) -> None:
         for partition in fetched:
-            known = self.partitions.get(partition.key)
-            if known is None:
+            existing = self.partitions.get(partition.key)
+            if existing is None:
                 self.partitions[partition.key] = partition
             else:
-                known.update(partition)
+                existing.update(partition)
         for key in forgotten:
             self.partitions.pop(key, None)
 

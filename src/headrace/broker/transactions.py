@@ -97,7 +97,7 @@ class Transactions:
 
     @property
     def verifies(self) -> bool:
-        """Returns True if transactional appends are verified; a dynamic config."""
+        """Returns True if transactional appends are verified. This is a dynamic config."""
         return bool(self._dynamic_config.broker(VERIFICATION))
 
     async def call(
@@ -105,7 +105,7 @@ class Transactions:
         transactional_id: str,
         operation: Callable[[TransactionCoordinatorShard, TakeId], CoordinatorResult[T]],
     ) -> T:
-        """Runs an operation that takes a producer id if it needs one; repeats it if no id was available at once."""
+        """Runs an operation that may take a producer id. Repeats it if no id was available at once."""
         try:
             return await self._call(transactional_id, operation, self._take_id)
         except NeedsProducerId:
@@ -129,9 +129,11 @@ class Transactions:
 
     # ---- markers
 
-    def send_markers(self, index: int, transaction: TransactionMetadata) -> None:
-        """Writes the markers of a prepared transaction and then completes it; `index` is its coordinator partition."""
-        _MarkerWriter(self, index, transaction, self.runtime.leader_epoch(index)).write()
+    def send_markers(self, coordinator_partition: int, transaction: TransactionMetadata) -> None:
+        """Writes the markers of a prepared transaction and then completes it."""
+        _MarkerWriter(
+            self, coordinator_partition, transaction, self.runtime.leader_epoch(coordinator_partition)
+        ).write()
 
     def write_marker(
         self,
@@ -201,7 +203,7 @@ class Transactions:
         return await self._store.exists(znodes.topic_path(topic)) is None
 
     async def close(self) -> None:
-        """Cancels the lookups; the next start repeats them."""
+        """Cancels the lookups. The next start repeats them."""
         for task in self._lookups:
             task.cancel()
         await asyncio.gather(*self._lookups, return_exceptions=True)
@@ -247,15 +249,15 @@ class Transactions:
             raise NotEnoughReplicasError(f"The transaction cannot be verified at the moment: {error}") from error
 
     def _check_or_add(self, tp: TopicPartition, producer: ProducerInfo, transactional_id: str, version: int) -> None:
-        index = self.partition_of(transactional_id)
+        coordinator_partition = self.partition_of(transactional_id)
         if version < _FIRST_THAT_ADDS_PARTITIONS:
-            if not self.runtime.shard(index).verify(transactional_id, producer, [tp])[tp]:
+            if not self.runtime.shard(coordinator_partition).verify(transactional_id, producer, [tp])[tp]:
                 kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
                 raise kind(f"Partition {tp} was not added to the transaction of {transactional_id!r}")
             return
         added: list[CoordinatorResponse[None]] = []
         self.runtime.write(
-            index,
+            coordinator_partition,
             lambda shard: shard.add_partitions(transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
             added.append,
         )
@@ -279,9 +281,15 @@ def _is_open(log: Log, producer: ProducerInfo) -> bool:
 class _MarkerWriter:
     """Writes the markers of one prepared transaction, in rounds, until all its partitions have one."""
 
-    def __init__(self, transactions: Transactions, index: int, prepared: TransactionMetadata, coordinator_epoch: int):
+    def __init__(
+        self,
+        transactions: Transactions,
+        coordinator_partition: int,
+        prepared: TransactionMetadata,
+        coordinator_epoch: int,
+    ):
         self._transactions = transactions
-        self._index = index
+        self._coordinator_partition = coordinator_partition
         self._prepared = prepared
         self._coordinator_epoch = coordinator_epoch
         self._remaining = set(prepared.partitions)
@@ -310,7 +318,7 @@ class _MarkerWriter:
     def _is_coordinator(self) -> bool:
         """Returns True if this broker is still the coordinator, in the same epoch."""
         try:
-            return self._transactions.runtime.leader_epoch(self._index) == self._coordinator_epoch
+            return self._transactions.runtime.leader_epoch(self._coordinator_partition) == self._coordinator_epoch
         except KafkaError:
             return False
 
@@ -348,7 +356,9 @@ class _MarkerWriter:
                 self._complete()
 
     def _complete(self) -> None:
-        self._transactions.runtime.write(self._index, lambda shard: shard.complete(self._prepared), self._completed)
+        self._transactions.runtime.write(
+            self._coordinator_partition, lambda shard: shard.complete(self._prepared), self._completed
+        )
 
     def _completed(self, response: CoordinatorResponse[None]) -> None:
         if response.error is not None and not isinstance(response.error, NotCoordinatorError):

@@ -248,10 +248,12 @@ class ControllerTerm:
         assignment = await self._read_topic(topic)
         if assignment is None or topic in context.topics_to_be_deleted:
             return
-        known = context.topics[topic]
-        added = {index: replicas for index, replicas in assignment.partitions.items() if index not in known.partitions}
+        existing = context.topics[topic]
+        added = {
+            index: replicas for index, replicas in assignment.partitions.items() if index not in existing.partitions
+        }
         if added:
-            context.topics[topic] = replace(known, partitions={**known.partitions, **added})
+            context.topics[topic] = replace(existing, partitions={**existing.partitions, **added})
             await self._on_new_partition_creation([TopicPartition(topic, index) for index in added])
 
     async def _on_new_partition_creation(self, tps: Collection[TopicPartition]) -> None:
@@ -330,11 +332,11 @@ class ControllerTerm:
         context = self.context
         tps = {state.tp for state in command.partitions if context.has_partition(state.tp)}
         failed = {tp for tp in tps if result.error_of(tp) == KafkaStorageError.code}
-        known = context.replicas_on_offline_dirs.setdefault(broker_id, set())
-        newly_failed = failed - known
-        recovered = {tp for tp in tps & known if not result.error_of(tp)}
-        known |= failed
-        known -= recovered
+        offline = context.replicas_on_offline_dirs.setdefault(broker_id, set())
+        newly_failed = failed - offline
+        recovered = {tp for tp in tps & offline if not result.error_of(tp)}
+        offline |= failed
+        offline -= recovered
         if newly_failed:
             await self._on_replicas_become_offline([Replica(tp, broker_id) for tp in sorted(newly_failed)])
         if recovered:
@@ -343,8 +345,10 @@ class ControllerTerm:
     # ---- log directories
 
     async def process_log_dir_events(self) -> None:
-        """Handles brokers' notifications of failed log directories. Sends such a broker a LeaderAndIsr for all its
-        replicas; its response names the replicas that are offline."""
+        """Handles brokers' notifications of failed log directories.
+
+        Sends such a broker a LeaderAndIsr for all its replicas. Its response names the offline replicas.
+        """
         context = self.context
         for name in await self.store.children(znodes.LOG_DIR_EVENTS, self._watches.log_dirs):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"

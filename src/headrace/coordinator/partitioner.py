@@ -7,8 +7,8 @@ def java_string_hash(text: str) -> int:
     """Returns Java's `String.hashCode`: computed over UTF-16 code units, a signed 32-bit integer."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    for high_byte, low_byte in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high_byte << 8 | low_byte)) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 

@@ -8,12 +8,13 @@
     load     the loop replays all batches of the partition, a slice at a time ──► `on_loaded`
     unload   pending callers get NOT_COORDINATOR, timers are cancelled, the shard is dropped
 
-An operation reads the shard's durable state but must not change it. Only `replay` changes it, and it receives the same
-records live and on load, so a loaded shard equals the shard that wrote the log. Append and replay happen in one step of
-the event loop: the next operation sees the changes of the previous one. Operations also see records that are not
-committed yet, but the runtime sends no response before everything the operation may have seen is committed.
+Rules:
+- An operation reads the shard's durable state but must not change it. Only `replay` changes it.
+- `replay` receives the same records live and on load, so a loaded shard equals the shard that wrote the log.
+- Append and replay happen in one step of the event loop. The next operation sees the changes of the previous one.
+- Operations also see uncommitted records. The runtime sends no response until all of these records are committed.
+- A shard's timers also run operations, on the broker's timing wheel. Unloading the shard cancels them.
 
-A shard's timers also run operations, on the broker's timing wheel; unloading the shard cancels them.
 Owned by the broker's event loop. Does no I/O: the broker provides a `PartitionLog` for each partition.
 """
 
@@ -60,7 +61,7 @@ T = TypeVar("T")
 
 
 class PartitionLog(Protocol):
-    """The log of a partition that this broker leads; implemented by the broker."""
+    """The log of a partition that this broker leads. The broker implements it."""
 
     def start_offset(self) -> int: ...
 
@@ -88,11 +89,11 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class _Partition(Generic[S]):
-    """One partition: its log, its shard, and the callbacks that wait for commits."""
+class _PartitionCoordinator(Generic[S]):
+    """The coordinator of one partition: its log, its shard, and the callbacks that wait for commits."""
 
-    def __init__(self, index: int, leader_epoch: int, log: PartitionLog, shard: S, context: ShardContext):
-        self.index = index
+    def __init__(self, partition: int, leader_epoch: int, log: PartitionLog, shard: S, context: ShardContext):
+        self.partition = partition
         self.leader_epoch = leader_epoch
         self.log = log
         self.shard = shard
@@ -104,8 +105,10 @@ class _Partition(Generic[S]):
         self._last_ticket = 0
 
     def wait(self, done: CommitCallback) -> CommitCallback:
-        """Registers a callback, so that `unload` can fail it. Returns a wrapper that may be called late or
-        twice; `done` is called once."""
+        """Registers a callback, so that `unload` can fail it.
+
+        Returns a wrapper that may be called late or twice. `done` is called once.
+        """
         self._last_ticket += 1
         ticket = self._last_ticket
         self.pending[ticket] = done
@@ -138,143 +141,149 @@ class CoordinatorRuntime(Generic[S]):
         self._timer = timer
         self._call_soon = call_soon
         self._load_bytes = load_bytes
-        self._partitions: dict[int, _Partition[S]] = {}
+        self._coordinators: dict[int, _PartitionCoordinator[S]] = {}
 
     # ---- loading and unloading
 
-    def load(self, index: int, leader_epoch: int, log: PartitionLog) -> None:
+    def load(self, partition: int, leader_epoch: int, log: PartitionLog) -> None:
         """Loads a partition that this broker now leads. Does nothing if the leader epoch is not newer."""
-        known = self._partitions.get(index)
-        if known is not None:
-            if leader_epoch <= known.leader_epoch:
+        current = self._coordinators.get(partition)
+        if current is not None:
+            if leader_epoch <= current.leader_epoch:
                 return
-            self.unload(index)
-        self._open(index, leader_epoch, log)
+            self.unload(partition)
+        self._open(partition, leader_epoch, log)
 
-    def _open(self, index: int, leader_epoch: int, log: PartitionLog) -> None:
-        partition: _Partition[S]
+    def _open(self, partition: int, leader_epoch: int, log: PartitionLog) -> None:
+        coordinator: _PartitionCoordinator[S]
 
         def run(operation: Callable[[], CoordinatorResult[None]]) -> None:
-            self._write(partition, lambda _: operation(), partial(_log_timer_failure, self.topic, index))
+            self._write(coordinator, lambda _: operation(), partial(_log_timer_failure, self.topic, partition))
 
-        context = ShardContext(index, self._clock, self._timer, run)
-        partition = _Partition(index, leader_epoch, log, self._make_shard(context), context)
-        self._partitions[index] = partition
-        self._load_slice(partition)
+        context = ShardContext(partition, self._clock, self._timer, run)
+        coordinator = _PartitionCoordinator(partition, leader_epoch, log, self._make_shard(context), context)
+        self._coordinators[partition] = coordinator
+        self._load_slice(coordinator)
 
-    def unload(self, index: int, leader_epoch: int | None = None) -> None:
+    def unload(self, partition: int, leader_epoch: int | None = None) -> None:
         """Unloads a partition that this broker no longer leads. Ignored if a newer leader epoch was loaded since."""
-        partition = self._partitions.get(index)
-        if partition is None or (leader_epoch is not None and leader_epoch < partition.leader_epoch):
+        coordinator = self._coordinators.get(partition)
+        if coordinator is None or (leader_epoch is not None and leader_epoch < coordinator.leader_epoch):
             return
-        del self._partitions[index]
-        was_active = partition.state is _State.ACTIVE
-        partition.state = _State.CLOSED
-        partition.context.cancel_all()
-        error = NotCoordinatorError(f"This broker no longer leads {self.topic}-{index}")
-        for done in list(partition.pending.values()):
+        del self._coordinators[partition]
+        was_active = coordinator.state is _State.ACTIVE
+        coordinator.state = _State.CLOSED
+        coordinator.context.cancel_all()
+        error = NotCoordinatorError(f"This broker no longer leads {self.topic}-{partition}")
+        for done in list(coordinator.pending.values()):
             done(error)
-        partition.pending.clear()
+        coordinator.pending.clear()
         if was_active:
-            partition.shard.on_unloaded()
-        partition.context.cancel_all()
+            coordinator.shard.on_unloaded()
+        coordinator.context.cancel_all()
 
     def close(self) -> None:
-        for index in list(self._partitions):
-            self.unload(index)
+        for partition in list(self._coordinators):
+            self.unload(partition)
 
-    def _load_slice(self, partition: _Partition[S]) -> None:
-        if partition.state is not _State.LOADING:
+    def _load_slice(self, coordinator: _PartitionCoordinator[S]) -> None:
+        if coordinator.state is not _State.LOADING:
             return
         try:
-            done = self._replay_slice(partition)
+            done = self._replay_slice(coordinator)
         except Exception as error:
-            partition.state = _State.FAILED
-            where = self.topic, partition.index
+            coordinator.state = _State.FAILED
+            topic_partition = self.topic, coordinator.partition
             if isinstance(error, HeadraceError):
                 _logger.error(
-                    "Failed to load coordinator %s-%d; its groups or transactions are unavailable: %s", *where, error
+                    "Failed to load coordinator %s-%d; its groups or transactions are unavailable: %s",
+                    *topic_partition,
+                    error,
                 )
             else:
                 _logger.exception(
-                    "Failed to load coordinator %s-%d; its groups or transactions are unavailable", *where
+                    "Failed to load coordinator %s-%d; its groups or transactions are unavailable", *topic_partition
                 )
             return
         if not done:
-            self._call_soon(partial(self._load_slice, partition))
+            self._call_soon(partial(self._load_slice, coordinator))
             return
-        partition.state = _State.ACTIVE
-        partition.last_written = partition.next_offset - 1
-        partition.shard.on_loaded()
-        if partition.next_offset:
-            _logger.info("Loaded coordinator %s-%d up to offset %d", self.topic, partition.index, partition.next_offset)
+        coordinator.state = _State.ACTIVE
+        coordinator.last_written = coordinator.next_offset - 1
+        coordinator.shard.on_loaded()
+        if coordinator.next_offset:
+            _logger.info(
+                "Loaded coordinator %s-%d up to offset %d", self.topic, coordinator.partition, coordinator.next_offset
+            )
 
-    def _replay_slice(self, partition: _Partition[S]) -> bool:
+    def _replay_slice(self, coordinator: _PartitionCoordinator[S]) -> bool:
         """Replays some batches. Returns True if no batches are left."""
-        if partition.next_offset >= partition.log.end_offset():
+        if coordinator.next_offset >= coordinator.log.end_offset():
             return True
-        batches = partition.log.read(partition.next_offset, self._load_bytes)
+        batches = coordinator.log.read(coordinator.next_offset, self._load_bytes)
         if not batches:
             return True
         for batch in batches:
-            if batch.next_offset > partition.next_offset:
-                _replay_batch(partition.shard, batch, partition.next_offset)
-                partition.next_offset = batch.next_offset
-        return partition.next_offset >= partition.log.end_offset()
+            if batch.next_offset > coordinator.next_offset:
+                _replay_batch(coordinator.shard, batch, coordinator.next_offset)
+                coordinator.next_offset = batch.next_offset
+        return coordinator.next_offset >= coordinator.log.end_offset()
 
     # ---- reading
 
-    def __contains__(self, index: int) -> bool:
-        return index in self._partitions
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._coordinators
 
-    def indexes(self) -> list[int]:
+    def partitions(self) -> list[int]:
         """Returns the partitions that this broker leads, loaded or not."""
-        return sorted(self._partitions)
+        return sorted(self._coordinators)
 
     def shards(self) -> list[S]:
         """Returns the loaded shards."""
-        return [partition.shard for partition in self._partitions.values() if partition.state is _State.ACTIVE]
+        return [coordinator.shard for coordinator in self._coordinators.values() if coordinator.state is _State.ACTIVE]
 
     def is_loading(self) -> bool:
-        return any(partition.state is _State.LOADING for partition in self._partitions.values())
+        return any(coordinator.state is _State.LOADING for coordinator in self._coordinators.values())
 
-    def leader_epoch(self, index: int) -> int:
+    def leader_epoch(self, partition: int) -> int:
         """Returns the coordinator epoch: the leader epoch of the partition."""
-        return self._active(index).leader_epoch
+        return self._active(partition).leader_epoch
 
-    def shard(self, index: int) -> S:
+    def shard(self, partition: int) -> S:
         """Returns a shard, for operations that only read. Raises the error for the client if it is not active."""
-        return self._active(index).shard
+        return self._active(partition).shard
 
-    def _active(self, index: int) -> _Partition[S]:
-        partition = self._partitions.get(index)
-        if partition is None:
-            raise NotCoordinatorError(f"This broker does not lead {self.topic}-{index}")
-        if partition.state is _State.LOADING:
-            raise CoordinatorLoadInProgressError(f"{self.topic}-{index} is still loading")
-        if partition.state is not _State.ACTIVE:
-            raise CoordinatorNotAvailableError(f"{self.topic}-{index} failed to load; see the broker's log")
-        return partition
+    def _active(self, partition: int) -> _PartitionCoordinator[S]:
+        coordinator = self._coordinators.get(partition)
+        if coordinator is None:
+            raise NotCoordinatorError(f"This broker does not lead {self.topic}-{partition}")
+        if coordinator.state is _State.LOADING:
+            raise CoordinatorLoadInProgressError(f"{self.topic}-{partition} is still loading")
+        if coordinator.state is not _State.ACTIVE:
+            raise CoordinatorNotAvailableError(f"{self.topic}-{partition} failed to load; see the broker's log")
+        return coordinator
 
-    def read(self, index: int, operation: Callable[[S], T], done: Callable[[CoordinatorResponse[T]], None]) -> None:
-        """Runs an operation that writes nothing. Calls `done` when everything it may have seen is committed, usually at
-        once."""
-        self.write(index, lambda shard: CoordinatorResult((), operation(shard)), done)
+    def read(self, partition: int, operation: Callable[[S], T], done: Callable[[CoordinatorResponse[T]], None]) -> None:
+        """Runs an operation that writes nothing. Calls `done` when all records that it may have read are committed."""
+        self.write(partition, lambda shard: CoordinatorResult((), operation(shard)), done)
 
     # ---- writing
 
     def write(
-        self, index: int, operation: Callable[[S], CoordinatorResult[T]], done: Callable[[CoordinatorResponse[T]], None]
+        self,
+        partition: int,
+        operation: Callable[[S], CoordinatorResult[T]],
+        done: Callable[[CoordinatorResponse[T]], None],
     ) -> None:
         """Runs an operation. Calls `done` with its response when its records are committed, or with the error."""
         try:
-            partition = self._active(index)
+            coordinator = self._active(partition)
         except KafkaError as error:
             done(CoordinatorResponse(error=error))
             return
-        self._write(partition, operation, done)
+        self._write(coordinator, operation, done)
 
-    async def call(self, index: int, operation: Callable[[S], CoordinatorResult[T]]) -> T:
+    async def call(self, partition: int, operation: Callable[[S], CoordinatorResult[T]]) -> T:
         """Runs an operation and awaits its response. Cancelling the caller does not stop a started operation."""
         future: asyncio.Future[CoordinatorResponse[T]] = asyncio.get_running_loop().create_future()
 
@@ -282,33 +291,33 @@ class CoordinatorRuntime(Generic[S]):
             if not future.done():
                 future.set_result(response)
 
-        self.write(index, operation, done)
+        self.write(partition, operation, done)
         return (await future).result()
 
     def _write(
         self,
-        partition: _Partition[S],
+        coordinator: _PartitionCoordinator[S],
         operation: Callable[[S], CoordinatorResult[T]],
         done: Callable[[CoordinatorResponse[T]], None],
     ) -> None:
-        if partition.state is not _State.ACTIVE:
+        if coordinator.state is not _State.ACTIVE:
             done(
                 CoordinatorResponse(
-                    error=NotCoordinatorError(f"This broker no longer leads {self.topic}-{partition.index}")
+                    error=NotCoordinatorError(f"This broker no longer leads {self.topic}-{coordinator.partition}")
                 )
             )
             return
         try:
-            result = operation(partition.shard)
+            result = operation(coordinator.shard)
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            done(CoordinatorResponse(error=self._as_kafka_error(error, partition, "Operation on")))
+            done(CoordinatorResponse(error=self._as_kafka_error(error, coordinator, "Operation on")))
             return
         if result.records:
             try:
                 batch = _encode(result.records, result.producer, self._clock.time_ms())
-                partition.last_written = partition.log.append(batch)
+                coordinator.last_written = coordinator.log.append(batch)
             except Exception as error:  # noqa: BLE001 - handed to the caller
-                failure = self._as_kafka_error(error, partition, "Append to")
+                failure = self._as_kafka_error(error, coordinator, "Append to")
                 if result.undo is not None:
                     result.undo()
                 if result.on_completion is not None:
@@ -317,15 +326,17 @@ class CoordinatorRuntime(Generic[S]):
                 return
             try:
                 for record in result.records:
-                    partition.shard.replay(Record(record.key, record.value, self._clock.time_ms()), result.producer)
+                    coordinator.shard.replay(Record(record.key, record.value, self._clock.time_ms()), result.producer)
             except Exception:
                 _logger.exception(
                     "Failed to replay a record just written to %s-%d; reloading the coordinator",
                     self.topic,
-                    partition.index,
+                    coordinator.partition,
                 )
-                self._reload(partition)  # the log is authoritative
-                failure = UnknownError(f"The broker failed after it had written to {self.topic}-{partition.index}")
+                self._reload(coordinator)  # the log is authoritative
+                failure = UnknownError(
+                    f"The broker failed after it had written to {self.topic}-{coordinator.partition}"
+                )
                 if result.on_completion is not None:
                     result.on_completion(failure)
                 done(CoordinatorResponse(error=failure))
@@ -336,11 +347,11 @@ class CoordinatorRuntime(Generic[S]):
                 result.on_completion(error)
             done(CoordinatorResponse(error=error) if error is not None else CoordinatorResponse(result.response))
 
-        self._when_committed(partition, finish)
+        self._when_committed(coordinator, finish)
 
     def end_transaction(
         self,
-        index: int,
+        partition: int,
         producer: ProducerInfo,
         committed: bool,
         coordinator_epoch: int,
@@ -348,7 +359,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         """Appends the marker that ends a producer's transaction in the partition."""
         try:
-            partition = self._active(index)
+            coordinator = self._active(partition)
             marker = encode_marker(
                 ControlType.COMMIT if committed else ControlType.ABORT,
                 producer_id=producer.producer_id,
@@ -356,29 +367,29 @@ class CoordinatorRuntime(Generic[S]):
                 coordinator_epoch=coordinator_epoch,
                 timestamp=self._clock.time_ms(),
             )
-            partition.last_written = partition.log.append(marker)
+            coordinator.last_written = coordinator.log.append(marker)
         except KafkaError as error:
             done(CoordinatorResponse(error=error))
             return
-        partition.shard.replay_end(producer, committed)
-        self._when_committed(partition, lambda error: done(CoordinatorResponse(error=error)))
+        coordinator.shard.replay_end(producer, committed)
+        self._when_committed(coordinator, lambda error: done(CoordinatorResponse(error=error)))
 
-    def _when_committed(self, partition: _Partition[S], done: CommitCallback) -> None:
-        offset = partition.last_written
-        if partition.log.is_committed(offset):
+    def _when_committed(self, coordinator: _PartitionCoordinator[S], done: CommitCallback) -> None:
+        offset = coordinator.last_written
+        if coordinator.log.is_committed(offset):
             done(None)
         else:
-            partition.log.when_committed(offset, partition.wait(done))
+            coordinator.log.when_committed(offset, coordinator.wait(done))
 
-    def _reload(self, partition: _Partition[S]) -> None:
-        self.unload(partition.index)
-        self._open(partition.index, partition.leader_epoch, partition.log)
+    def _reload(self, coordinator: _PartitionCoordinator[S]) -> None:
+        self.unload(coordinator.partition)
+        self._open(coordinator.partition, coordinator.leader_epoch, coordinator.log)
 
-    def _as_kafka_error(self, error: Exception, partition: _Partition[S], operation: str) -> KafkaError:
+    def _as_kafka_error(self, error: Exception, coordinator: _PartitionCoordinator[S], operation: str) -> KafkaError:
         if isinstance(error, KafkaError):
             return error
-        _logger.error("%s %s-%d failed", operation, self.topic, partition.index, exc_info=error)
-        return UnknownError(f"{operation} {self.topic}-{partition.index} failed: {error}")
+        _logger.error("%s %s-%d failed", operation, self.topic, coordinator.partition, exc_info=error)
+        return UnknownError(f"{operation} {self.topic}-{coordinator.partition} failed: {error}")
 
 
 def _encode(records: Sequence[CoordinatorRecord], producer: ProducerInfo | None, timestamp_ms: int) -> bytearray:
@@ -408,6 +419,6 @@ def _replay_batch(shard: CoordinatorShard, batch: RecordBatch, min_offset: int) 
         shard.replay(record, producer)
 
 
-def _log_timer_failure(topic: str, index: int, response: CoordinatorResponse[None]) -> None:
+def _log_timer_failure(topic: str, partition: int, response: CoordinatorResponse[None]) -> None:
     if response.error is not None and not isinstance(response.error, NotCoordinatorError):
-        _logger.warning("Coordinator %s-%d: a timer's operation failed: %s", topic, index, response.error)
+        _logger.warning("Coordinator %s-%d: a timer's operation failed: %s", topic, partition, response.error)

@@ -29,9 +29,9 @@ class ShardContext:
     """A shard's clock and timers. Each timer has a key."""
 
     def __init__(
-        self, index: int, clock: Clock, timer: Timer, run: Callable[[Callable[[], CoordinatorResult[None]]], None]
+        self, partition: int, clock: Clock, timer: Timer, run: Callable[[Callable[[], CoordinatorResult[None]]], None]
     ):
-        self.index = index
+        self.partition = partition
         self._clock = clock
         self._timer = timer
         self._run = run

@@ -443,7 +443,7 @@ def test_groups_and_offsets_survive_a_restart(clean: bool) -> None:
 def test_errors_while_a_partition_loads(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
     commit(client, group, 5)
     index = partition_for(group, 50)
-    slot = broker.call(lambda running: running.coordinators.groups._partitions[index])
+    slot = broker.call(lambda running: running.coordinators.groups._coordinators[index])
     loading = type(slot.state).LOADING
     active = slot.state
     slot.state = loading

@@ -140,7 +140,7 @@ class Groups:
         self.answers = {int(name.removeprefix("of_")): list(given) for name, given in answers.items()}
         self.asked: list[tuple[int, set[str]]] = []
 
-    def indexes(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return list(self.answers)
 
     def write(self, index: int, operation: Any, done: Any) -> None:

@@ -267,7 +267,7 @@ def test_close_unloads_all_shards(bench: Bench[Counters]) -> None:
     shard = bench.shard
     bench.runtime.close()
     assert shard.unloaded == 1
-    assert bench.runtime.indexes() == []
+    assert bench.runtime.partitions() == []
 
 
 def _batch(key: bytes) -> bytearray:

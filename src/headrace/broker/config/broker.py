@@ -1,9 +1,11 @@
 """The config of a broker at its start: Kafka's broker keys, their checks, and `BrokerConfig` built from them.
 
-BROKER_KEYS     every supported broker key: this module's own, the coordinators', the log manager's, and for each topic
-                key the broker keys that define its default (`log.retention.hours` for `retention.ms`)
-TOPIC_KEYS      every topic key: the log's, and those for replication
-kafka_only      Kafka's keys that are known and have no effect
+    OWN_KEYS       the keys of the broker itself and of its coordinators
+    TOPIC_KEYS     the keys of topics: for the log and for replication
+    BROKER_KEYS    every supported broker key: OWN_KEYS, the keys of the log manager, and the defaults of topic keys
+                   (`log.retention.hours` is the default of `retention.ms`)
+
+The module `kafka_only` lists Kafka's keys that have no effect or are refused.
 """
 
 import ipaddress
@@ -275,9 +277,9 @@ OWN_KEYS = ConfigTable(
 
 
 def _broker_keys_of(key: ConfigKey) -> Iterator[ConfigKey]:
-    """Returns the broker keys that define a topic key's default. The one with the coarsest unit has the default."""
-    for number, synonym in enumerate(key.synonyms):
-        default = key.default if number == len(key.synonyms) - 1 else None
+    """Yields the broker keys that define a topic key's default. Only the key with the coarsest unit has a default."""
+    for position, synonym in enumerate(key.synonyms):
+        default = key.default if position == len(key.synonyms) - 1 else None
         scaled = synonym.factor > 1
         yield ConfigKey(
             synonym.name,
@@ -315,7 +317,7 @@ class BrokerConfig:
     broker_rack: str | None
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
-    """One for each listener; port 0 stands for the port that is bound."""
+    """One address for each listener. Port 0 means the bound port."""
     inter_broker_listener_name: str
     limits: Limits
     num_partitions: int
@@ -333,27 +335,27 @@ class BrokerConfig:
     transactions: TransactionConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
-    """The given values of supported keys, not parsed."""
+    """The properties with a supported key, not parsed."""
     notes: tuple[str, ...]
     """Warnings for the log, one line each: keys without effect, combinations that make no sense."""
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, object] | None = None) -> "BrokerConfig":
+    def from_properties(cls, properties: Mapping[str, object] | None = None) -> "BrokerConfig":
         """Parses and checks Kafka's broker keys. Raises ConfigError with a message of one line."""
-        given = given or {}
-        notes = list(_check_unsupported(given))
-        properties = {name: value for name, value in given.items() if name in BROKER_KEYS.keys}
-        values = BROKER_KEYS.parse(properties)
-        manager = _manager_config(properties)
-        log_defaults = LogConfig.from_properties(LOG_KEYS.defaults_from_server(properties))
+        properties = properties or {}
+        notes = list(_check_unsupported(properties))
+        supported = {name: value for name, value in properties.items() if name in BROKER_KEYS.keys}
+        values = BROKER_KEYS.parse(supported)
+        manager = _manager_config(supported)
+        log_defaults = LogConfig.from_properties(LOG_KEYS.defaults_from_server(supported))
         if values["process_roles"] and "broker" not in values["process_roles"]:
             raise ConfigError("process.roles must include broker: a controller without a broker is not supported")
-        listeners, advertised, inter_broker = _listeners(values, given, notes)
+        listeners, advertised, inter_broker = _listeners(values, properties, notes)
         limits = _limits(values)
         notes += _odd_combinations(values, limits, log_defaults)
-        plain = {field.name: values[field.name] for field in fields(cls) if field.name in _PLAIN}
+        same_name_values = {field.name: values[field.name] for field in fields(cls) if field.name in _SAME_NAME_FIELDS}
         return cls(
-            **plain,
+            **same_name_values,
             node_id=_node_id(values) or 0,
             broker_rack=values["broker_rack"] or None,
             listeners=listeners,
@@ -361,17 +363,17 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
-            coordinators=CoordinatorConfig.from_properties(COORDINATOR_KEYS.select(properties)),
-            transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(properties)),
+            coordinators=CoordinatorConfig.from_properties(COORDINATOR_KEYS.select(supported)),
+            transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(supported)),
             manager=manager,
-            properties=properties,
+            properties=supported,
             notes=tuple(notes),
         )
 
     @classmethod
-    def load(cls, given: Mapping[str, object] | None = None, files: FileSystem | None = None) -> "BrokerConfig":
-        """Like `from_properties`; if no id is given, uses the one in the log directories' `meta.properties`."""
-        config = cls.from_properties(given)
+    def load(cls, properties: Mapping[str, object] | None = None, files: FileSystem | None = None) -> "BrokerConfig":
+        """Like `from_properties`. If no node id is set, uses the id in `meta.properties` of the log directories."""
+        config = cls.from_properties(properties)
         if _node_id(BROKER_KEYS.parse(config.properties)) is not None:
             return config
         for directory in map(Path, config.log_dirs):
@@ -385,7 +387,7 @@ class BrokerConfig:
         return self.manager.log_dirs
 
 
-_PLAIN = {
+_SAME_NAME_FIELDS = {
     "num_partitions",
     "default_replication_factor",
     "auto_create_topics_enable",
@@ -400,9 +402,9 @@ _PLAIN = {
 """Fields with the same name and value as their key."""
 
 
-def _check_unsupported(given: Mapping[str, object]) -> Iterator[str]:
+def _check_unsupported(properties: Mapping[str, object]) -> Iterator[str]:
     """Yields notes on keys without effect. Raises ConfigError for refused and unknown keys."""
-    for name, value in given.items():
+    for name, value in properties.items():
         if not isinstance(name, str):
             raise ConfigError(f"A config key must be a str, but it is {name!r}")
         if name in BROKER_KEYS.keys:
@@ -439,7 +441,7 @@ def _odd_combinations(values: Mapping[str, Any], limits: Limits, log_defaults: L
 
 
 def _node_id(values: Mapping[str, Any]) -> int | None:
-    """Returns the id that was given under either name."""
+    """Returns the value of `node.id` or `broker.id`, or None if neither is set."""
     node_id, broker_id = values["node_id"], values["broker_id"]
     if broker_id < 0:
         return node_id if node_id is None else int(node_id)
@@ -449,29 +451,31 @@ def _node_id(values: Mapping[str, Any]) -> int | None:
 
 
 def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
-    chosen = MANAGER_KEYS.select(properties)
-    if "log.dirs" not in chosen and "log.dir" in properties:
-        chosen["log.dirs"] = properties["log.dir"]
-    config = ManagerConfig.from_properties(chosen)
-    places: dict[Path, str] = {}
+    manager_properties = MANAGER_KEYS.select(properties)
+    if "log.dirs" not in manager_properties and "log.dir" in properties:
+        manager_properties["log.dirs"] = properties["log.dir"]
+    config = ManagerConfig.from_properties(manager_properties)
+    directories: dict[Path, str] = {}
     for directory in config.log_dirs:
-        place = Path(directory).resolve()
-        if place in places:
-            raise ConfigError(f"log.dirs has a duplicate directory: {places[place]} and {directory}")
-        places[place] = directory
+        resolved = Path(directory).resolve()
+        if resolved in directories:
+            raise ConfigError(f"log.dirs has a duplicate directory: {directories[resolved]} and {directory}")
+        directories[resolved] = directory
     return config
 
 
 def _listeners(
-    values: Mapping[str, Any], given: Mapping[str, object], notes: list[str]
+    values: Mapping[str, Any], properties: Mapping[str, object], notes: list[str]
 ) -> tuple[tuple[Listener, ...], tuple[Listener, ...], str]:
     """Returns the listeners, the advertised listeners, and the name of the inter-broker listener."""
-    everything = parse_listeners("listeners", values["listeners"])
-    check_addresses("listeners", everything)
-    controllers = {name.strip().upper() for name in str(given.get("controller.listener.names", "")).split(",")}
-    listeners = tuple(listener for listener in everything if listener.name not in controllers)
-    for listener in everything:
-        if listener.name in controllers:
+    all_listeners = parse_listeners("listeners", values["listeners"])
+    check_addresses("listeners", all_listeners)
+    controller_names = {
+        name.strip().upper() for name in str(properties.get("controller.listener.names", "")).split(",")
+    }
+    listeners = tuple(listener for listener in all_listeners if listener.name not in controller_names)
+    for listener in all_listeners:
+        if listener.name in controller_names:
             notes.append(f"Listener {listener} is ignored: {NO_EFFECT['controller.listener.names']}")
     if not listeners:
         raise ConfigError("listeners must have at least one listener for clients")
@@ -480,22 +484,26 @@ def _listeners(
     advertised = tuple(
         listener
         for listener in parse_listeners("advertised.listeners", values["advertised_listeners"])
-        if listener.name not in controllers
+        if listener.name not in controller_names
     )
     check_advertised(advertised, listeners)
-    return listeners, with_defaults(advertised, listeners), _inter_broker_listener(values, given, listeners, protocols)
+    return (
+        listeners,
+        with_defaults(advertised, listeners),
+        _inter_broker_listener(values, properties, listeners, protocols),
+    )
 
 
 def _inter_broker_listener(
     values: Mapping[str, Any],
-    given: Mapping[str, object],
+    properties: Mapping[str, object],
     listeners: Iterable[Listener],
     protocols: Mapping[str, str],
 ) -> str:
     name = (values["inter_broker_listener_name"] or "").upper()
     names = [listener.name for listener in listeners]
     if name:
-        if "security.inter.broker.protocol" in given:
+        if "security.inter.broker.protocol" in properties:
             raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set")
         if name not in names:
             raise ConfigError(
@@ -528,16 +536,16 @@ def _limits(values: Mapping[str, Any]) -> Limits:
 
 
 def parse_per_ip_overrides(text: str) -> dict[str, int]:
-    """Parses `host:count,...` to a limit for each IP address; host names are resolved."""
+    """Parses `host:count,...` to a limit for each IP address. Resolves host names."""
     key = "max.connections.per.ip.overrides"
-    found: dict[str, int] = {}
+    overrides: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         host, colon, count = item.rpartition(":")
         if not colon or not host or not count.strip().isdecimal():
             raise ConfigError(f"{key}: {item!r} is not valid: expected host:count")
         for address in _addresses(key, host.strip().strip("[]")):
-            found[address] = int(count)
-    return found
+            overrides[address] = int(count)
+    return overrides
 
 
 def _addresses(key: str, host: str) -> list[str]:

@@ -26,7 +26,7 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.\-]+)://(?:\[(?P<bracketed>[^\]]*)
 
 def parse_listeners(key: str, texts: Iterable[str]) -> tuple[Listener, ...]:
     """Parses listeners; errors name `key`. Listener names are converted to upper case, as in Kafka."""
-    found: list[Listener] = []
+    listeners: list[Listener] = []
     for text in texts:
         match = _LISTENER.fullmatch(text.strip())
         if match is None or int(match["port"]) > 65535:
@@ -34,12 +34,12 @@ def parse_listeners(key: str, texts: Iterable[str]) -> tuple[Listener, ...]:
                 f"{key}: {text!r} is not a listener: expected NAME://host:port, such as PLAINTEXT://:9092"
             )
         host = match["bracketed"] if match["bracketed"] is not None else match["host"]
-        found.append(Listener(match["name"].upper(), host, int(match["port"])))
-    names = [listener.name for listener in found]
+        listeners.append(Listener(match["name"].upper(), host, int(match["port"])))
+    names = [listener.name for listener in listeners]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{key}: each listener must have a different name, {name} is used twice")
-    return tuple(found)
+    return tuple(listeners)
 
 
 def check_addresses(key: str, listeners: Iterable[Listener]) -> None:
@@ -57,16 +57,16 @@ def check_addresses(key: str, listeners: Iterable[Listener]) -> None:
 def parse_protocol_map(text: str) -> dict[str, str]:
     """Parses `NAME:PROTOCOL,...`."""
     key = "listener.security.protocol.map"
-    found: dict[str, str] = {}
+    protocols: dict[str, str] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         name, colon, protocol = item.partition(":")
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name or protocol not in PROTOCOLS:
             raise ConfigError(f"{key}: {item!r} is not valid: expected NAME:PROTOCOL, of {', '.join(PROTOCOLS)}")
-        if name in found:
+        if name in protocols:
             raise ConfigError(f"{key} has the listener {name} twice")
-        found[name] = protocol
-    return found
+        protocols[name] = protocol
+    return protocols
 
 
 def check_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) -> None:
@@ -99,9 +99,9 @@ def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listene
 def with_defaults(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> tuple[Listener, ...]:
     """Returns the advertised address of each listener: as configured, or else its own. Port 0 stands for the port that
     is bound."""
-    given = {listener.name: listener for listener in advertised}
+    advertised_by_name = {listener.name: listener for listener in advertised}
     result: list[Listener] = []
     for listener in listeners:
         host = socket.gethostname() if listener.host in ALL_ADDRESSES else listener.host
-        result.append(given.get(listener.name) or Listener(listener.name, host, listener.port))
+        result.append(advertised_by_name.get(listener.name) or Listener(listener.name, host, listener.port))
     return tuple(result)

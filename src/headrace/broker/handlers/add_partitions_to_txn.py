@@ -63,7 +63,7 @@ async def handle(
 async def _add(
     image: MetadataImage, transactions: Transactions, requested: AddPartitionsToTxnTransaction, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [TopicPartition(topic.name, index) for topic in requested.topics for index in topic.partitions]
+    partitions = [TopicPartition(topic.name, partition) for topic in requested.topics for partition in topic.partitions]
     unknown = {tp for tp in partitions if image.partition(tp.topic, tp.partition) is None}
     if unknown:
         codes = {
@@ -72,14 +72,20 @@ async def _add(
         }
         return _results(requested.topics, codes)
     producer = ProducerInfo(requested.producer_id, requested.producer_epoch)
-    index = transactions.partition_of(requested.transactional_id)
+    coordinator_partition = transactions.partition_of(requested.transactional_id)
     try:
         if requested.verify_only:
-            found = transactions.runtime.shard(index).verify(requested.transactional_id, producer, partitions)
-            codes = {tp: 0 if belongs else TransactionAbortableError.code for tp, belongs in found.items()}
+            verified = transactions.runtime.shard(coordinator_partition).verify(
+                requested.transactional_id, producer, partitions
+            )
+            codes = {
+                tp: 0 if is_in_transaction else TransactionAbortableError.code
+                for tp, is_in_transaction in verified.items()
+            }
         else:
             await transactions.runtime.call(
-                index, lambda shard: shard.add_partitions(requested.transactional_id, producer, partitions)
+                coordinator_partition,
+                lambda shard: shard.add_partitions(requested.transactional_id, producer, partitions),
             )
             codes = dict.fromkeys(partitions, 0)
     except KafkaError as error:
@@ -95,9 +101,9 @@ def _results(
             name=topic.name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                    partition_index=partition, partition_error_code=codes[TopicPartition(topic.name, partition)]
                 )
-                for index in topic.partitions
+                for partition in topic.partitions
             ],
         )
         for topic in topics

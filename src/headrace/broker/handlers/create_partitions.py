@@ -67,8 +67,8 @@ async def handle(
 async def _create(
     image: MetadataImage, topic_admin: TopicAdmin, topic: CreatePartitionsTopic, validate_only: bool
 ) -> None:
-    known = image.topic(topic.name)
-    if topic.count - (len(known.partitions) if known is not None else 0) > MAX_PARTITIONS:
+    existing = image.topic(topic.name)
+    if topic.count - (len(existing.partitions) if existing is not None else 0) > MAX_PARTITIONS:
         raise PolicyViolationError(f"A request can create at most {MAX_PARTITIONS} partitions")
     assignments = None
     if topic.assignments is not None:

@@ -96,8 +96,8 @@ def _identity(image: MetadataImage, topic: DeleteTopicState) -> object:
     """Returns the same key for a topic by name and by id."""
     if topic.name is None:
         return topic.topic_id
-    known = image.topic_id(topic.name)
-    return topic.name if known is None else known
+    existing_id = image.topic_id(topic.name)
+    return topic.name if existing_id is None else existing_id
 
 
 def _check(config: BrokerConfig, topic: DeleteTopicState, count: int, api_version: int) -> None:

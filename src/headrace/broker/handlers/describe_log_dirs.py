@@ -67,7 +67,9 @@ def _requested_logs(log_manager: LogManager, request: DescribeLogDirsRequest) ->
     if request.topics is None:
         logs = list(log_manager)
     else:
-        requested = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        requested = {
+            TopicPartition(topic.topic, partition) for topic in request.topics for partition in topic.partitions
+        }
         logs = [log for tp in requested if (log := log_manager.get(tp)) is not None]
     return sorted(logs, key=lambda log: log.tp)
 

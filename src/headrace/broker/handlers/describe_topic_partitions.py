@@ -89,15 +89,15 @@ class _Page:
 
     def _add(self, topic: TopicImage, first_partition: int) -> bool:
         """Adds a topic with the partitions that fit on the page. Returns False if some did not fit."""
-        indexes = sorted(index for index in topic.partitions if index >= first_partition)
-        shown, omitted = indexes[: self._remaining], indexes[self._remaining :]
-        self._remaining -= len(shown)
+        partitions = sorted(partition for partition in topic.partitions if partition >= first_partition)
+        included, omitted = partitions[: self._remaining], partitions[self._remaining :]
+        self._remaining -= len(included)
         self.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=is_internal(topic.name),
-                partitions=[self._partition(topic.partitions[index]) for index in shown],
+                partitions=[self._partition(topic.partitions[partition]) for partition in included],
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )

@@ -34,13 +34,13 @@ async def handle(
             found_coordinators.append(await _find(coordinators, request.key_type, key, context))
             await yield_to_others(len(found_coordinators))
         return FindCoordinatorResponse(coordinators=found_coordinators)
-    found = await _find(coordinators, request.key_type, request.key, context)
+    coordinator = await _find(coordinators, request.key_type, request.key, context)
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 

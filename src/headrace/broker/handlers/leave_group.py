@@ -45,6 +45,6 @@ def handle(request: LeaveGroupRequest, context: RequestContext, *, coordinators:
         else:
             context.reply(LeaveGroupResponse(error_code=members[0].error_code))
 
-    index = coordinators.group_partition(request.group_id)
-    coordinators.groups.write(index, lambda shard: shard.members.leave(request), done)
+    partition = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(partition, lambda shard: shard.members.leave(request), done)
     return DEFERRED

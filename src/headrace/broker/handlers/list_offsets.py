@@ -107,18 +107,20 @@ def _find_offset(
     log = partition.check_leader(requested.current_leader_epoch)
     end = log.readable_end(isolation)
     if timestamp == LATEST:
-        found = FoundOffset(end)
+        result = FoundOffset(end)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found = FoundOffset(log.log_start_offset)
+        result = FoundOffset(log.log_start_offset)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        found = FoundOffset(-1)
+        result = FoundOffset(-1)
     else:
-        at = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
-        found = FoundOffset(at[1], at[0]) if at is not None and at[1] < end else FoundOffset(-1)
-    epoch = log.epochs.epoch_for_offset(found.offset) if found.offset >= 0 else None
+        position = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
+        result = (
+            FoundOffset(position[1], position[0]) if position is not None and position[1] < end else FoundOffset(-1)
+        )
+    epoch = log.epochs.epoch_for_offset(result.offset) if result.offset >= 0 else None
     return ListOffsetsPartitionResponse(
         partition_index=requested.partition_index,
-        timestamp=found.timestamp,
-        offset=found.offset,
+        timestamp=result.timestamp,
+        offset=result.offset,
         leader_epoch=epoch if epoch is not None else -1,
     )

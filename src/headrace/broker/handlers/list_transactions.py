@@ -34,24 +34,24 @@ async def handle(
     if runtime.is_loading():
         return ListTransactionsResponse(error_code=CoordinatorLoadInProgressError.code)
     matches = _Filter(request, clock.time_ms()).matches
-    transactions_found = [
-        found for shard in runtime.shards() for found in shard.transactions.values() if matches(found)
+    matching = [
+        transaction for shard in runtime.shards() for transaction in shard.transactions.values() if matches(transaction)
     ]
     if request.transactional_id_pattern:
         try:
             pattern = _compile(request.transactional_id_pattern)
         except re2.error:
             return ListTransactionsResponse(error_code=InvalidRegularExpressionError.code)
-        transactions_found = [found for found in transactions_found if pattern.fullmatch(found.transactional_id)]
+        matching = [transaction for transaction in matching if pattern.fullmatch(transaction.transactional_id)]
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
         transaction_states=[
             TransactionState(
-                transactional_id=found.transactional_id,
-                producer_id=found.producer_id,
-                transaction_state=found.state.label,
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.label,
             )
-            for found in transactions_found
+            for transaction in matching
         ],
     )
 

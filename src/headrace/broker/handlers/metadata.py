@@ -111,16 +111,16 @@ class _Response:
             if name is None:
                 if not self._has_ids:
                     raise InvalidRequestError(f"Topic ids require Metadata version {_FIRST_WITH_IDS} or newer")
-                found = image.topic_by_id(requested.topic_id)
-                if found is None:
+                topic = image.topic_by_id(requested.topic_id)
+                if topic is None:
                     raise UnknownTopicIdError(f"No topic has the id {requested.topic_id}")
-                return self.describe(found)
+                return self.describe(topic)
             if not image.has_topic(name):
                 await self._create(name)
-            found = image.topic(name)
-            if found is None:
+            topic = image.topic(name)
+            if topic is None:
                 raise LeaderNotAvailableError(f"Topic '{name}' is being created")
-            return self.describe(found)
+            return self.describe(topic)
         except HeadraceError as error:
             return MetadataResponseTopic(
                 error_code=code_of(error),

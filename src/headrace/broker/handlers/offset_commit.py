@@ -85,8 +85,8 @@ def handle(
         offsets,
         request.retention_time_ms,
     )
-    index = coordinators.group_partition(request.group_id)
-    coordinators.groups.write(index, lambda shard: shard.commit(commit), done)
+    partition = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(partition, lambda shard: shard.commit(commit), done)
     return DEFERRED
 
 

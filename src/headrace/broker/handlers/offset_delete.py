@@ -33,7 +33,7 @@ def handle(
         for topic in request.topics
         for partition in topic.partitions
     ]
-    known = [tp for tp in requested if image.partition(tp.topic, tp.partition) is not None]
+    existing = [tp for tp in requested if image.partition(tp.topic, tp.partition) is not None]
     codes = dict.fromkeys(requested, UnknownTopicOrPartitionError.code)
 
     def done(response: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
@@ -60,6 +60,6 @@ def handle(
             )
         )
 
-    index = coordinators.group_partition(request.group_id)
-    coordinators.groups.write(index, lambda shard: shard.delete_offsets(request.group_id, known), done)
+    partition = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(partition, lambda shard: shard.delete_offsets(request.group_id, existing), done)
     return DEFERRED

@@ -91,14 +91,14 @@ async def _commit(
     if not request.group_id:
         raise InvalidGroupIdError("The group id must not be empty")
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
-    index = coordinators.group_partition(request.group_id)
-    if index not in coordinators.groups:
+    partition = coordinators.group_partition(request.group_id)
+    if partition not in coordinators.groups:
         raise NotCoordinatorError(f"This broker is not the coordinator of group {request.group_id!r}")
-    await _check_transaction(transactions, request, producer, TopicPartition(GROUP_TOPIC, index), version)
+    await _check_transaction(transactions, request, producer, TopicPartition(GROUP_TOPIC, partition), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
     )
-    return await coordinators.groups.call(index, lambda shard: shard.commit_in_transaction(commit, producer))
+    return await coordinators.groups.call(partition, lambda shard: shard.commit_in_transaction(commit, producer))
 
 
 async def _check_transaction(
@@ -108,16 +108,19 @@ async def _check_transaction(
     tp: TopicPartition,
     version: int,
 ) -> None:
-    """Checks that the group's partition belongs to the transaction; otherwise it would never end there (KIP-890)."""
-    index = transactions.partition_of(request.transactional_id)
+    """Checks that the group's partition belongs to the transaction (KIP-890).
+
+    The transaction would never end in a partition that does not belong to it.
+    """
+    coordinator_partition = transactions.partition_of(request.transactional_id)
     if version >= _FIRST_THAT_ADDS_PARTITIONS:
         await transactions.runtime.call(
-            index,
+            coordinator_partition,
             lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
         )
     elif (
         transactions.verifies
-        and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
+        and not transactions.runtime.shard(coordinator_partition).verify(request.transactional_id, producer, [tp])[tp]
     ):
         kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
         raise kind(f"Partition {tp} was not added to the transaction of {request.transactional_id!r}")

@@ -46,9 +46,9 @@ async def _write(transactions: Transactions, marker: WritableTxnMarker) -> Writa
     topics: list[WritableTxnMarkerTopicResult] = []
     for topic in marker.topics:
         partitions: list[WritableTxnMarkerPartitionResult] = []
-        for index in topic.partition_indexes:
-            code = await _write_one(transactions, marker, TopicPartition(topic.name, index))
-            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+        for partition in topic.partition_indexes:
+            code = await _write_one(transactions, marker, TopicPartition(topic.name, partition))
+            partitions.append(WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code))
             await yield_to_others(len(partitions))
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)

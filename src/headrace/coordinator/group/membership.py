@@ -172,7 +172,7 @@ class Membership:
     def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[list[MemberResponse]]:
         """Handles a LeaveGroup. Raises an error that concerns the whole request."""
         group = self._group_of_member(request.group_id)
-        left: list[Member] = []
+        departed: list[Member] = []
         responses: list[MemberResponse] = []
         removed_pending = False
         for identity in request.members:
@@ -184,7 +184,7 @@ class Membership:
                     removed_pending = True
                 else:
                     self.rebalances.remove_member(group, member)
-                    left.append(member)
+                    departed.append(member)
                     _logger.info(
                         "Group %s: member %s left: %s",
                         group.group_id,
@@ -200,9 +200,9 @@ class Membership:
                     error_code=code_of(error),
                 )
             )
-        if not left and not removed_pending:
+        if not departed and not removed_pending:
             return CoordinatorResult((), responses)
-        result = self.rebalances.rebalance_after_removal(group, bool(left), "members left")
+        result = self.rebalances.rebalance_after_removal(group, bool(departed), "members left")
         return CoordinatorResult(result.records, responses, result.on_completion)
 
     @staticmethod

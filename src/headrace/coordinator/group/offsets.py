@@ -55,12 +55,12 @@ class GroupOffsets:
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         for topic, partitions in self.committed.items():
-            for index, committed in partitions.items():
-                yield TopicPartition(topic, index), committed
+            for partition, committed in partitions.items():
+                yield TopicPartition(topic, partition), committed
 
-    def get(self, topic: str, index: int) -> CommittedOffset | None:
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self.committed.get(topic)
-        return partitions.get(index) if partitions is not None else None
+        return partitions.get(partition) if partitions is not None else None
 
     def commit(self, tp: TopicPartition, committed: CommittedOffset) -> None:
         self.committed.setdefault(tp.topic, {})[tp.partition] = committed
@@ -84,14 +84,14 @@ class GroupOffsets:
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for tp, pending in self._pending.pop(producer_id, {}).items():
-            known = self.get(tp.topic, tp.partition)
-            if committed and (known is None or known.written < pending.written):
+            stored = self.get(tp.topic, tp.partition)
+            if committed and (stored is None or stored.written < pending.written):
                 self.commit(tp, pending)
 
-    def has_pending(self, topic: str, index: int) -> bool:
+    def has_pending(self, topic: str, partition: int) -> bool:
         if not self._pending:
             return False
-        tp = TopicPartition(topic, index)
+        tp = TopicPartition(topic, partition)
         return any(tp in offsets for offsets in self._pending.values())
 
     def pending_partitions(self) -> set[TopicPartition]:

@@ -235,12 +235,12 @@ class GroupCoordinatorShard:
         return self._offsets.get(group_id) or GroupOffsets()
 
     def fetch_offset(
-        self, offsets: GroupOffsets, topic: str, index: int, require_stable: bool
+        self, offsets: GroupOffsets, topic: str, partition: int, require_stable: bool
     ) -> tuple[CommittedOffset | None, int]:
         """Returns the committed offset and an error code."""
-        if require_stable and offsets.has_pending(topic, index):
+        if require_stable and offsets.has_pending(topic, partition):
             return None, UnstableOffsetCommitError.code
-        return offsets.get(topic, index), 0
+        return offsets.get(topic, partition), 0
 
     # ---- administration
 
@@ -305,7 +305,7 @@ class GroupCoordinatorShard:
             raise NonEmptyGroupError(
                 f"Group {group_id} is not empty and is not a consumer group: its subscriptions are unknown."
             )
-        known = self.offsets_of(group_id).all_partitions()
+        committed = self.offsets_of(group_id).all_partitions()
         records: list[CoordinatorRecord] = []
         codes: dict[TopicPartition, int] = {}
         for tp in partitions:
@@ -313,7 +313,7 @@ class GroupCoordinatorShard:
                 codes[tp] = GroupSubscribedToTopicError.code
                 continue
             codes[tp] = 0
-            if tp in known:
+            if tp in committed:
                 records.append(offset_record(group_id, tp, None))
         return CoordinatorResult(records, codes)
 
@@ -360,7 +360,7 @@ class GroupCoordinatorShard:
             return EMPTY_RESULT
         _logger.info(
             "Partition %d of __consumer_offsets: removing %d expired offsets and groups",
-            self._context.index,
+            self._context.partition,
             len(records),
         )
         return CoordinatorResult(

@@ -72,9 +72,9 @@ def decode_transaction(transactional_id: str, data: bytes) -> TransactionMetadat
         timeout_ms=value.transaction_timeout_ms,
         state=state,
         partitions=frozenset(
-            TopicPartition(topic.topic, index)
+            TopicPartition(topic.topic, partition)
             for topic in value.transaction_partitions or ()
-            for index in topic.partition_ids
+            for partition in topic.partition_ids
         ),
         start_ms=value.transaction_start_timestamp_ms,
         updated_ms=value.transaction_last_update_timestamp_ms,

@@ -73,7 +73,7 @@ class TransactionCoordinatorShard:
     def replay(self, record: Record, producer: ProducerInfo | None) -> None:  # noqa: ARG002 - never in a transaction
         transactional_id = decode_key(record.key or b"")
         if transactional_id is None:
-            _logger.warning("Skipping a record of an unknown type in __transaction_state-%d", self._context.index)
+            _logger.warning("Skipping a record of an unknown type in __transaction_state-%d", self._context.partition)
         elif record.value is None:
             self.transactions.pop(transactional_id, None)
         else:
@@ -86,7 +86,7 @@ class TransactionCoordinatorShard:
         self._schedule()
         for transaction in list(self.transactions.values()):
             if transaction.state.is_prepared:
-                self._send_markers(self._context.index, transaction)
+                self._send_markers(self._context.partition, transaction)
 
     def on_unloaded(self) -> None:
         """Does nothing: the runtime cancels timers, and marker senders fail when they complete."""
@@ -106,38 +106,41 @@ class TransactionCoordinatorShard:
             raise InvalidTransactionTimeoutError(
                 f"Transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms={max_timeout_ms}."
             )
-        known = self.transactions.get(transactional_id)
-        if known is None:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
             return self._init_result(
                 TransactionMetadata(transactional_id, take_id(), 0, timeout_ms, updated_ms=self._now())
             )
-        if expected is not None and expected.producer_id not in (known.producer_id, known.previous_producer_id):
+        if expected is not None and expected.producer_id not in (
+            transaction.producer_id,
+            transaction.previous_producer_id,
+        ):
             raise ProducerFencedError(
-                f"Transactional id {transactional_id!r} now belongs to producer id {known.producer_id}."
+                f"Transactional id {transactional_id!r} now belongs to producer id {transaction.producer_id}."
             )
-        if known.state.is_prepared:
-            raise _concurrent(known)
-        current = _producer_of(known)
-        if known.state is TransactionState.ONGOING:
+        if transaction.state.is_prepared:
+            raise _concurrent(transaction)
+        current = _producer_of(transaction)
+        if transaction.state is TransactionState.ONGOING:
             if expected is not None and expected != current:
-                raise _fenced(known, expected.producer_epoch)
-            aborted = self._abort_fenced(known)
+                raise _fenced(transaction, expected.producer_epoch)
+            aborted = self._abort_fenced(transaction)
             if expected is not None:
                 self._bumped[transactional_id] = (expected, _producer_of(aborted))
             return CoordinatorResult([transaction_record(aborted)], None, self._when_written([aborted]))
         if expected is not None and expected != current:
             if self._bumped.get(transactional_id) != (expected, current):
-                raise _fenced(known, expected.producer_epoch)
-            if known.producer_epoch < LAST_EPOCH:
-                return self._init_result(self._reset(known, timeout_ms), expected)  # a retry
-        if known.is_exhausted:
-            changes = {"producer_id": take_id(), "producer_epoch": 0, "previous_producer_id": known.producer_id}
+                raise _fenced(transaction, expected.producer_epoch)
+            if transaction.producer_epoch < LAST_EPOCH:
+                return self._init_result(self._reset(transaction, timeout_ms), expected)  # a retry
+        if transaction.is_exhausted:
+            changes = {"producer_id": take_id(), "producer_epoch": 0, "previous_producer_id": transaction.producer_id}
         else:
-            changes = {"producer_epoch": known.producer_epoch + 1, "previous_producer_id": NO_PRODUCER}
-        return self._init_result(self._reset(known, timeout_ms, **changes), expected)
+            changes = {"producer_epoch": transaction.producer_epoch + 1, "previous_producer_id": NO_PRODUCER}
+        return self._init_result(self._reset(transaction, timeout_ms, **changes), expected)
 
-    def _reset(self, known: TransactionMetadata, timeout_ms: int, **changes: int) -> TransactionMetadata:
-        return known.to(
+    def _reset(self, transaction: TransactionMetadata, timeout_ms: int, **changes: int) -> TransactionMetadata:
+        return transaction.to(
             TransactionState.EMPTY,
             self._now(),
             timeout_ms=timeout_ms,
@@ -162,18 +165,18 @@ class TransactionCoordinatorShard:
     def add_partitions(
         self, transactional_id: str, producer: ProducerInfo, partitions: Collection[TopicPartition], version: int = 0
     ) -> CoordinatorResult[None]:
-        known = self._find(transactional_id, producer)
-        if known.state.is_prepared:
-            raise _concurrent(known)
-        ongoing = known.state is TransactionState.ONGOING
-        if ongoing and known.partitions.issuperset(partitions):
+        transaction = self._find(transactional_id, producer)
+        if transaction.state.is_prepared:
+            raise _concurrent(transaction)
+        ongoing = transaction.state is TransactionState.ONGOING
+        if ongoing and transaction.partitions.issuperset(partitions):
             return CoordinatorResult((), None)
         now_ms = self._now()
-        added = known.to(
+        added = transaction.to(
             TransactionState.ONGOING,
             now_ms,
-            partitions=known.partitions.union(partitions) if ongoing else frozenset(partitions),
-            start_ms=known.start_ms if ongoing else now_ms,
+            partitions=transaction.partitions.union(partitions) if ongoing else frozenset(partitions),
+            start_ms=transaction.start_ms if ongoing else now_ms,
             version=version,
         )
         return CoordinatorResult([transaction_record(added)], None)
@@ -182,11 +185,11 @@ class TransactionCoordinatorShard:
         self, transactional_id: str, producer: ProducerInfo, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, bool]:
         """Returns which partitions belong to the producer's ongoing transaction (KIP-890)."""
-        known = self._find(transactional_id, producer)
-        if known.state.is_prepared:
-            raise _concurrent(known)
-        ongoing = known.state is TransactionState.ONGOING
-        return {tp: ongoing and tp in known.partitions for tp in partitions}
+        transaction = self._find(transactional_id, producer)
+        if transaction.state.is_prepared:
+            raise _concurrent(transaction)
+        ongoing = transaction.state is TransactionState.ONGOING
+        return {tp: ongoing and tp in transaction.partitions for tp in partitions}
 
     # ---- ending transactions
 
@@ -196,46 +199,46 @@ class TransactionCoordinatorShard:
         """Commits or aborts a transaction. The response, sent when the decision is committed, is the producer's id and
         epoch for its next transaction."""
         _check_id(transactional_id)
-        known = self.transactions.get(transactional_id)
-        if known is None:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
             raise _unknown(transactional_id)
         prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         has_own_epoch = version >= EPOCH_PER_TRANSACTION
-        repeated = has_own_epoch and _was_bumped_from(known, producer)
+        repeated = has_own_epoch and _was_bumped_from(transaction, producer)
         if not repeated:
             self._find(transactional_id, producer)
-        if known.state is prepared:
-            raise _concurrent(known)
-        if known.state is complete and (repeated or not has_own_epoch):
-            return CoordinatorResult((), _producer_of(known))
-        if known.state is not TransactionState.ONGOING and (
-            commit or repeated or not has_own_epoch or known.state.is_prepared
+        if transaction.state is prepared:
+            raise _concurrent(transaction)
+        if transaction.state is complete and (repeated or not has_own_epoch):
+            return CoordinatorResult((), _producer_of(transaction))
+        if transaction.state is not TransactionState.ONGOING and (
+            commit or repeated or not has_own_epoch or transaction.state.is_prepared
         ):
             raise InvalidTxnStateError(
-                f"Transaction of {transactional_id!r} is in state {known.state.label} and cannot be "
+                f"Transaction of {transactional_id!r} is in state {transaction.state.label} and cannot be "
                 f"{'committed' if commit else 'aborted'}."
             )
-        ended = self._prepare(known, prepared, version, take_id)
+        ended = self._prepare(transaction, prepared, version, take_id)
         response = _producer_of(ended) if ended.next_producer_id < 0 else ProducerInfo(ended.next_producer_id, 0)
         if response != producer:
             self._bumped[transactional_id] = (producer, response)
         return CoordinatorResult([transaction_record(ended)], response, self._when_written([ended]))
 
     def _prepare(
-        self, known: TransactionMetadata, state: TransactionState, version: int, take_id: TakeId
+        self, transaction: TransactionMetadata, state: TransactionState, version: int, take_id: TakeId
     ) -> TransactionMetadata:
         now_ms = self._now()
         if version < EPOCH_PER_TRANSACTION:
-            return known.to(state, now_ms, version=version)  # its markers have the same epoch as its records
-        if known.is_exhausted:
-            return known.to(
+            return transaction.to(state, now_ms, version=version)  # its markers have the same epoch as its records
+        if transaction.is_exhausted:
+            return transaction.to(
                 state, now_ms, producer_epoch=LAST_EPOCH, next_producer_id=take_id(), version=EPOCH_PER_TRANSACTION
             )
-        return known.to(
+        return transaction.to(
             state,
             now_ms,
-            producer_epoch=known.producer_epoch + 1,
+            producer_epoch=transaction.producer_epoch + 1,
             previous_producer_id=NO_PRODUCER,
             version=EPOCH_PER_TRANSACTION,
         )
@@ -265,7 +268,7 @@ class TransactionCoordinatorShard:
         def send(error: KafkaError | None) -> None:
             if error is None:
                 for transaction in prepared:
-                    self._send_markers(self._context.index, transaction)
+                    self._send_markers(self._context.partition, transaction)
             elif not isinstance(error, NotCoordinatorError):
                 # The record may still be in the log and be replicated later; then the decision is valid. Try again.
                 self._context.schedule(
@@ -305,12 +308,14 @@ class TransactionCoordinatorShard:
         on_completion = self._when_written(aborted) if aborted else None
         return CoordinatorResult([transaction_record(transaction) for transaction in aborted], None, on_completion)
 
-    def _abort_fenced(self, known: TransactionMetadata) -> TransactionMetadata:
+    def _abort_fenced(self, transaction: TransactionMetadata) -> TransactionMetadata:
         """Returns the prepared abort of a transaction, with a newer epoch that fences its producer.
 
         Its version is 0: the producer did not request this abort, so a later EndTxn of it must not count as a retry.
         """
-        return known.to(TransactionState.PREPARE_ABORT, self._now(), producer_epoch=known.producer_epoch + 1, version=0)
+        return transaction.to(
+            TransactionState.PREPARE_ABORT, self._now(), producer_epoch=transaction.producer_epoch + 1, version=0
+        )
 
     def _remove_expired(self) -> CoordinatorResult[None]:
         config = self._config()
@@ -333,12 +338,12 @@ class TransactionCoordinatorShard:
 
     def _find(self, transactional_id: str, producer: ProducerInfo) -> TransactionMetadata:
         _check_id(transactional_id)
-        known = self.transactions.get(transactional_id)
-        if known is None or known.producer_id != producer.producer_id:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer.producer_id:
             raise _unknown(transactional_id)
-        if known.producer_epoch != producer.producer_epoch:
-            raise _fenced(known, producer.producer_epoch)
-        return known
+        if transaction.producer_epoch != producer.producer_epoch:
+            raise _fenced(transaction, producer.producer_epoch)
+        return transaction
 
     def _now(self) -> int:
         return self._context.now_ms()
@@ -353,16 +358,18 @@ def _producer_of(transaction: TransactionMetadata) -> ProducerInfo:
     return ProducerInfo(transaction.producer_id, transaction.producer_epoch)
 
 
-def _was_bumped_from(known: TransactionMetadata, producer: ProducerInfo) -> bool:
+def _was_bumped_from(transaction: TransactionMetadata, producer: ProducerInfo) -> bool:
     """Returns True if this EndTxn is a retry: the first one already gave the producer a new epoch."""
-    if known.version < EPOCH_PER_TRANSACTION or not (known.state.is_prepared or known.state.is_complete):
+    if transaction.version < EPOCH_PER_TRANSACTION or not (
+        transaction.state.is_prepared or transaction.state.is_complete
+    ):
         return False
-    if producer.producer_id == known.producer_id:
-        return producer.producer_epoch == known.producer_epoch - 1
+    if producer.producer_id == transaction.producer_id:
+        return producer.producer_epoch == transaction.producer_epoch - 1
     return (
-        producer.producer_id == known.previous_producer_id
+        producer.producer_id == transaction.previous_producer_id
         and producer.producer_epoch == LAST_EPOCH - 1
-        and known.producer_epoch == 0
+        and transaction.producer_epoch == 0
     )
 
 
@@ -372,14 +379,14 @@ def _unknown(transactional_id: str) -> KafkaError:
     )
 
 
-def _fenced(known: TransactionMetadata, epoch: int) -> KafkaError:
+def _fenced(transaction: TransactionMetadata, epoch: int) -> KafkaError:
     return ProducerFencedError(
-        f"Producer of transactional id {known.transactional_id!r} sent epoch {epoch}, but the current epoch of "
-        f"producer id {known.producer_id} is {known.producer_epoch}."
+        f"Producer of transactional id {transaction.transactional_id!r} sent epoch {epoch}, but the current epoch of "
+        f"producer id {transaction.producer_id} is {transaction.producer_epoch}."
     )
 
 
-def _concurrent(known: TransactionMetadata) -> KafkaError:
+def _concurrent(transaction: TransactionMetadata) -> KafkaError:
     return ConcurrentTransactionsError(
-        f"The previous transaction of {known.transactional_id!r} is still completing: {known.state.label}."
+        f"The previous transaction of {transaction.transactional_id!r} is still completing: {transaction.state.label}."
     )
