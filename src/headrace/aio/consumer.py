@@ -214,7 +214,7 @@ class Consumer(AbstractConsumer[K, V]):
     async def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> "int | OffsetAndMetadata | None":
-        """Returns the group's last committed offset, as an int or with its metadata; None if there is none."""
+        """Returns the group's last committed offset, as an int or with its metadata, or None if there is none."""
         offset = await self._core.committed(partition, timeout_ms)
         return offset if metadata or offset is None else offset.offset
 
@@ -225,7 +225,7 @@ class Consumer(AbstractConsumer[K, V]):
         return await self._core.topics()
 
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Returns a topic's partition numbers; None if the topic does not exist."""
+        """Returns a topic's partition numbers, or None if the topic does not exist."""
         return await self._core.partitions_for_topic(topic)
 
     async def metrics(self) -> dict[str, Any]:

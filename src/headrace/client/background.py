@@ -144,14 +144,14 @@ class LoopThread:
         self._finalizer = weakref.finalize(client, self._left_open, type(client).__name__, close)
         self._finalizer.atexit = False  # see `_close_all`
 
-    def _left_open(self, what: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def _left_open(self, client_name: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Closes an abandoned client. Runs in any thread, at any point, so it must not wait."""
 
         async def end() -> None:
             try:
                 await close()
             except Exception:
-                _logger.exception("Failed to close a %s that was left open; unsent records are lost", what)
+                _logger.exception("Failed to close a %s that was left open; unsent records are lost", client_name)
             finally:
                 self.stop()
 
@@ -159,7 +159,9 @@ class LoopThread:
             self._last = self.loop.create_task(end())
 
         self.call(start)
-        warnings.warn(f"headrace.{what} was left open: call close(), or use `with`", ResourceWarning, stacklevel=2)
+        warnings.warn(
+            f"headrace.{client_name} was left open: call close(), or use `with`", ResourceWarning, stacklevel=2
+        )
 
     def _forked(self) -> None:
         self._is_forked = self._stopped = True

@@ -101,10 +101,10 @@ class CoordinatorFinder:
         error = error_for(coordinator.error_code, coordinator.error_message)
         if error is not None:
             raise error
-        known = self._pool.node(coordinator.node_id)
-        if known is None or (known.host, known.port) != (coordinator.host, coordinator.port):
+        known_node = self._pool.node(coordinator.node_id)
+        if known_node is None or (known_node.host, known_node.port) != (coordinator.host, coordinator.port):
             self._pool.add_node(
-                Node(coordinator.node_id, coordinator.host, coordinator.port, known.rack if known else None)
+                Node(coordinator.node_id, coordinator.host, coordinator.port, known_node.rack if known_node else None)
             )
         self._cache[kind, key] = coordinator.node_id
         return coordinator.node_id

@@ -120,7 +120,7 @@ class ClientCore(Generic[C_co]):
             raise NoBrokersAvailable(f"None of the bootstrap servers ({addresses}) is reachable: {why}") from error
 
     async def retry(
-        self, attempt: Callable[[], Awaitable[T]], timeout_ms: float, what: str, *, stale: bool = True
+        self, attempt: Callable[[], Awaitable[T]], timeout_ms: float, operation: str, *, stale: bool = True
     ) -> T:
         """Retries a call until it succeeds or fails with an error that is not retriable.
 
@@ -146,7 +146,7 @@ class ClientCore(Generic[C_co]):
             if isinstance(error, KafkaError):
                 raise
             why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"{what} took longer than {timeout_ms:.0f} ms{why}") from last
+            raise KafkaTimeoutError(f"{operation} took longer than {timeout_ms:.0f} ms{why}") from last
 
     async def close(self) -> None:
         """Closes all connections. May be called twice."""

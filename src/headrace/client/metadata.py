@@ -85,7 +85,7 @@ class Metadata:
         self.view = ClusterView()
         """The current view. Any thread may read it."""
         self.last_error: KafkaError | None = None
-        """The error of the last request; None after a success."""
+        """The error of the last request, or None after a success."""
         self._pool = pool
         self._config = config
         self._loop = loop or asyncio.get_running_loop()
@@ -480,7 +480,7 @@ class Metadata:
     def _tick(self) -> None:
         """Forgets unused topics and refreshes expired ones."""
         config = self._config
-        for name in [name for name, at in tuple(self._used.items()) if self._age(at) >= config.max_idle_ms]:
+        for name in [name for name, used_at in tuple(self._used.items()) if self._age(used_at) >= config.max_idle_ms]:
             if name not in self._response_waiters:
                 del self._used[name]
         in_use = self._names_in_use()
@@ -508,9 +508,9 @@ class Metadata:
 
     # ---- closing
 
-    def _timed_out(self, what: str, timeout_ms: float) -> KafkaTimeoutError:
+    def _timed_out(self, message: str, timeout_ms: float) -> KafkaTimeoutError:
         why = f"; the last error: {self.last_error}" if self.last_error is not None else ""
-        return KafkaTimeoutError(f"{what} {timeout_ms:.0f} ms{why}")
+        return KafkaTimeoutError(f"{message} {timeout_ms:.0f} ms{why}")
 
     async def close(self) -> None:
         """Cancels all requests and fails all waiters."""

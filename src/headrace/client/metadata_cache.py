@@ -58,7 +58,7 @@ class TopicInfo(NamedTuple):
         partitions = self.partitions
         if 0 <= number < len(partitions) and partitions[number].partition == number:
             return partitions[number]
-        return next((each for each in partitions if each.partition == number), None)
+        return next((partition for partition in partitions if partition.partition == number), None)
 
 
 class ClusterView:
@@ -84,7 +84,7 @@ class ClusterView:
         self._names: dict[Uuid, str] | None = None
 
     def topic(self, name: str) -> TopicInfo | None:
-        """Returns a topic's metadata, possibly with an error; None if it is unknown."""
+        """Returns a topic's metadata, possibly with an error, or None if it is unknown."""
         return self._topics.get(name)
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
@@ -92,12 +92,12 @@ class ClusterView:
         return None if topic is None else topic.partition(tp.partition)
 
     def partition_count(self, topic: str) -> int | None:
-        """Returns the number of partitions; None if the topic is unknown or does not exist."""
+        """Returns the number of partitions, or None if the topic is unknown or does not exist."""
         info = self._topics.get(topic)
         return len(info.partitions) if info is not None and info.partitions else None
 
     def leader(self, tp: TopicPartition) -> Node | None:
-        """Returns the leader; None if there is none, or if it is unknown."""
+        """Returns the leader, or None if there is none, or if it is unknown."""
         info = self.partition(tp)
         return None if info is None else self.nodes.get(info.leader)
 
@@ -106,14 +106,14 @@ class ClusterView:
         return -1 if info is None else info.leader_epoch
 
     def topic_id(self, name: str) -> Uuid:
-        """Returns the topic's id; zero if it is unknown."""
+        """Returns the topic's id, or zero if it is unknown."""
         info = self._topics.get(name)
         return ZERO_UUID if info is None else info.id
 
     def topic_name(self, topic_id: Uuid) -> str | None:
         names = self._names
         if names is None:
-            names = {each.id: each.name for each in self._topics.values() if each.id != ZERO_UUID}
+            names = {topic.id: topic.name for topic in self._topics.values() if topic.id != ZERO_UUID}
             self._names = names
         return names.get(topic_id)
 
@@ -123,15 +123,15 @@ class ClusterView:
 
     def names(self, include_internal: bool = True) -> Iterator[str]:
         """Yields the names of existing topics."""
-        for each in self._topics.values():
-            if each.error is None and (include_internal or not each.is_internal):
-                yield each.name
+        for topic in self._topics.values():
+            if topic.error is None and (include_internal or not topic.is_internal):
+                yield topic.name
 
     def lacks_leader(self, topic: TopicInfo) -> bool:
         """Returns whether a partition has no leader, or an unknown broker as its leader."""
         if topic.error is LeaderNotAvailableError:
             return True
-        return any(each.leader not in self.nodes for each in topic.partitions)
+        return any(partition.leader not in self.nodes for partition in topic.partitions)
 
     # ---- the next view
 
@@ -153,7 +153,7 @@ class ClusterView:
         if node is not None:
             nodes[node.id] = node
         new = old._replace(leader=leader, leader_epoch=leader_epoch)
-        partitions = tuple(new if each is old else each for each in topic.partitions)
+        partitions = tuple(new if partition is old else partition for partition in topic.partitions)
         topics = {**self._topics, topic.name: topic._replace(partitions=partitions)}
         return ClusterView(nodes, topics, self.cluster_id, self.controller_id, self.version + 1)
 
@@ -171,7 +171,7 @@ def merge(
     A full response drops the topics that it does not contain; those in `keep`, which are in use, stay as unknown
     topics. Excluded topics are left out.
     """
-    nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
+    nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
     topics = dict(view.topics)
     received: set[str] = set()
     for topic in response.topics:
@@ -198,9 +198,11 @@ def _next_topic(old: TopicInfo | None, response: MetadataResponseTopic, name: st
             return TopicInfo(name, response.topic_id, error=error)
         return old._replace(error=error)
     same = old is not None and (old.id == response.topic_id or ZERO_UUID in (old.id, response.topic_id))
-    before = {each.partition: each for each in old.partitions} if old is not None and same else {}
-    partitions = [_next_partition(before.get(each.partition_index), each, name) for each in response.partitions]
-    partitions.sort(key=lambda each: each.partition)
+    before = {partition.partition: partition for partition in old.partitions} if old is not None and same else {}
+    partitions = [
+        _next_partition(before.get(partition.partition_index), partition, name) for partition in response.partitions
+    ]
+    partitions.sort(key=lambda partition: partition.partition)
     return TopicInfo(
         name, response.topic_id, tuple(partitions), response.is_internal, error, response.topic_authorized_operations
     )

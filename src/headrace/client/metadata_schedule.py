@@ -63,9 +63,9 @@ class MetadataSchedule:
             self._futile.pop(name, None)
         self._set_due(name, self._paced(refreshed_at, self._futile.get(name, 0)))
 
-    def request_at(self, name: str, at: float) -> None:
+    def request_at(self, name: str, due_at: float) -> None:
         """Requests a topic at a time of the loop's clock."""
-        self._set_due(name, at)
+        self._set_due(name, due_at)
 
     def request_all(self) -> None:
         """Requests all topics now, unless such a request is in flight."""
@@ -113,9 +113,9 @@ class MetadataSchedule:
             if self._in_flight.pop(name, None):
                 self.request(name)
 
-    def hold_until(self, at: float) -> None:
+    def hold_until(self, time: float) -> None:
         """Requests nothing before a time of the loop's clock."""
-        self._not_before = at
+        self._not_before = time
 
     # ---- responses
 
@@ -162,8 +162,8 @@ class MetadataSchedule:
 
     # ---- timer
 
-    def _set_due(self, name: str, at: float) -> None:
-        self._due[name] = min(at, self._due.get(name, at))
+    def _set_due(self, name: str, due_at: float) -> None:
+        self._due[name] = min(due_at, self._due.get(name, due_at))
         self._arm()
 
     def _paced(self, refreshed_at: float, futile: int) -> float:
@@ -172,23 +172,23 @@ class MetadataSchedule:
     def _arm(self) -> None:
         if self._closed:
             return
-        at = min(self._all_due, self._brokers_due, min(self._due.values(), default=NEVER))
-        if at == NEVER:
+        fire_at = min(self._all_due, self._brokers_due, min(self._due.values(), default=NEVER))
+        if fire_at == NEVER:
             return
-        at = max(at, self._not_before)
+        fire_at = max(fire_at, self._not_before)
         if self._timer is not None:
-            if self._timer_at <= at:
+            if self._timer_at <= fire_at:
                 return
             self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self._fire)
+        self._timer_at = fire_at
+        self._timer = self._loop.call_at(fire_at, self._fire)
 
     def _fire(self) -> None:
         """Sends one request for everything that is due."""
         self._timer = None
         self._timer_at = NEVER
         now = self._loop.time()
-        due = [name for name, at in self._due.items() if at <= now]
+        due = [name for name, due_at in self._due.items() if due_at <= now]
         for name in due:
             del self._due[name]
         is_full = self._all_due <= now

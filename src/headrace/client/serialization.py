@@ -28,19 +28,23 @@ def find_method(serializer: Any, name: str) -> tuple[Any, bool]:
         parameters = inspect.signature(method).parameters.values()
     except ValueError:  # a compiled method without a signature
         return method, True
-    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    required = [each for each in positional if each.default is each.empty]
-    is_open = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [parameter for parameter in positional if parameter.default is parameter.empty]
+    is_open = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     # A parameter with a default is an option of the method, unless the data would have no parameter without it.
     return method, len(required) > 2 or (len(required) < 2 and (is_open or len(positional) != 2))
 
 
 def close(*serializers: Any) -> None:
     """Calls `close` on serializers that have it, as kafka-python does."""
-    for each in serializers:
-        end = getattr(each, "close", None)
+    for serializer in serializers:
+        end = getattr(serializer, "close", None)
         if end is not None:
             try:
                 end()
             except Exception:
-                _logger.exception("Failed to close %r", each)
+                _logger.exception("Failed to close %r", serializer)

@@ -42,15 +42,15 @@ def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, in
     values = values or Histogram()
     mean = values.total / values.count if values.count else 0.0
     spread = (values.percentile((step + 0.5) * 100 / _STEPS) - mean for step in range(_STEPS)) if values.count else ()
-    shown = {
+    fields = {
         "min": values.smallest if values.count else 0.0,
         "max": values.largest if values.count else 0.0,
         "avg": mean,
         "sum": values.total,
-        "stddev": (sum(each * each for each in spread) / _STEPS) ** 0.5,
+        "stddev": (sum(deviation * deviation for deviation in spread) / _STEPS) ** 0.5,
         **{name: values.percentile(percent) for name, percent in _PERCENTILES},
     }
-    return {name: int(value * factor) for name, value in shown.items()} | {
+    return {name: int(value * factor) for name, value in fields.items()} | {
         "outofrange": 0,
         "hdrsize": 0,
         "cnt": values.count,
@@ -103,7 +103,7 @@ class Statistics:
         now = core.clock.monotonic()
         client_id = core.config.client_id or "headrace"
         links = list(core.pool.links())
-        found: dict[str, Any] = {
+        statistics: dict[str, Any] = {
             "name": f"{client_id}#{self._kind}-{id(core) & 0xFFFF}",
             "client_id": client_id,
             "type": self._kind,
@@ -129,9 +129,9 @@ class Statistics:
             "rxmsg_bytes": 0,
         }
         for source in self._sources:
-            source(found)
-        self._place_partitions(found)
-        return found
+            source(statistics)
+        self._place_partitions(statistics)
+        return statistics
 
     def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
         """Returns a row per broker that sums up its connections and, like librdkafka, one for coordinators."""
@@ -140,7 +140,7 @@ class Statistics:
             node = link.node
             name = f"{node.host}:{node.port}/{node.id if node.id >= 0 else 'bootstrap'}"
             by_name.setdefault(_COORDINATOR if link.purpose == COORDINATOR else name, []).append(link)
-        return {name: self._broker(name, found) for name, found in by_name.items()}
+        return {name: self._broker(name, broker_links) for name, broker_links in by_name.items()}
 
     def _broker(self, name: str, links: list[BrokerLink]) -> dict[str, Any]:
         node = links[0].node
@@ -188,10 +188,10 @@ class Statistics:
             "toppars": {},
         }
 
-    def _place_partitions(self, found: dict[str, Any]) -> None:
+    def _place_partitions(self, statistics: dict[str, Any]) -> None:
         """Lists each partition in the row of its leader."""
-        by_id = {row["nodeid"]: row for row in found["brokers"].values() if row["source"] != "logical"}
-        for topic in found["topics"].values():
+        by_id = {row["nodeid"]: row for row in statistics["brokers"].values() if row["source"] != "logical"}
+        for topic in statistics["topics"].values():
             for row in topic["partitions"].values():
                 broker = by_id.get(row["leader"])
                 if broker is not None:
@@ -202,10 +202,10 @@ class Statistics:
 def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
     """Returns latency and throttling of the busiest connection, and starts new windows for all connections."""
     busiest = max(all_stats, key=lambda stats: stats.latency.count)
-    found = busiest.latency, busiest.throttle
+    windows = busiest.latency, busiest.throttle
     for stats in all_stats:
         stats.latency, stats.throttle = Histogram(), Histogram()
-    return found
+    return windows
 
 
 def _kind(config: ClientConfig) -> str:
@@ -215,7 +215,7 @@ def _kind(config: ClientConfig) -> str:
 
 
 def topic_row(
-    found: dict[str, Any],
+    statistics: dict[str, Any],
     topic: str,
     *,
     age_ms: int = 0,
@@ -223,9 +223,9 @@ def topic_row(
     counts: Histogram | None = None,
 ) -> dict[str, Any]:
     """Returns the row of a topic; creates it if necessary."""
-    row: dict[str, Any] | None = found["topics"].get(topic)
+    row: dict[str, Any] | None = statistics["topics"].get(topic)
     if row is None:
-        row = found["topics"][topic] = {
+        row = statistics["topics"][topic] = {
             "topic": topic,
             "age": age_ms,
             "metadata_age": age_ms,
@@ -236,7 +236,9 @@ def topic_row(
     return row
 
 
-def partition_row(found: dict[str, Any], topic: str, partition: int, leader: int = -1, **known: Any) -> dict[str, Any]:
+def partition_row(
+    statistics: dict[str, Any], topic: str, partition: int, leader: int = -1, **fields: Any
+) -> dict[str, Any]:
     """Adds the row of a partition with the given fields; the field names are listed below."""
     row: dict[str, Any] = {
         "partition": partition,
@@ -250,10 +252,10 @@ def partition_row(found: dict[str, Any], topic: str, partition: int, leader: int
         **dict.fromkeys(_EPOCHS, -1),
         **dict.fromkeys(_COUNTERS, 0),
     }
-    unknown = known.keys() - row.keys()
+    unknown = fields.keys() - row.keys()
     assert not unknown, f"not partition fields of librdkafka: {sorted(unknown)}"
-    row.update(known)
-    topic_row(found, topic)["partitions"][str(partition)] = row
+    row.update(fields)
+    topic_row(statistics, topic)["partitions"][str(partition)] = row
     return row
 
 

@@ -30,8 +30,8 @@ def consumer_source(core: "ConsumerCore") -> Source:
     """Returns the function that fills in a consumer's fields."""
     traffic = core.collector.traffic
 
-    def fill(found: dict[str, Any]) -> None:
-        found["rxmsgs"], found["rxmsg_bytes"] = traffic.records, traffic.bytes
+    def fill(statistics: dict[str, Any]) -> None:
+        statistics["rxmsgs"], statistics["rxmsg_bytes"] = traffic.records, traffic.bytes
         view = core.client.metadata.view
         read_committed = core.config.isolation_level == "read_committed"
         committed = core.coordinator.commits.last_committed if core.coordinator is not None else {}
@@ -42,7 +42,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
                 waiting = core.buffer.buffered_bytes(state.tp)
                 done = committed.get(state.tp)
                 partition_row(
-                    found,
+                    statistics,
                     state.tp.topic,
                     state.tp.partition,
                     leader.id if (leader := view.leader(state.tp)) is not None else -1,
@@ -67,7 +67,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
                     msgs=records,
                 )
         if core.coordinator is not None:
-            found["cgrp"] = core.coordinator.statistics()
+            statistics["cgrp"] = core.coordinator.statistics()
 
     return fill
 
@@ -86,11 +86,11 @@ def producer_source(core: "ProducerCore") -> Source:
     traffic = core.sender.traffic
     started = core.clock.monotonic()
 
-    def fill(found: dict[str, Any]) -> None:
-        found["msg_size_max"] = config.buffer_memory
-        found["txmsgs"], found["txmsg_bytes"] = traffic.records, traffic.bytes
+    def fill(statistics: dict[str, Any]) -> None:
+        statistics["msg_size_max"] = config.buffer_memory
+        statistics["txmsgs"], statistics["txmsg_bytes"] = traffic.records, traffic.bytes
         for topic, (sizes, counts) in traffic.take_sizes().items():
-            topic_row(found, topic, sizes=sizes, counts=counts)
+            topic_row(statistics, topic, sizes=sizes, counts=counts)
         view = core.client.metadata.view
         for queues in list(core.accumulator.topics.values()):
             for queue in list(queues.queues):
@@ -98,7 +98,7 @@ def producer_source(core: "ProducerCore") -> Source:
                 records, size = traffic.partitions.get(queue.tp, (0, 0))
                 count, waiting = sum(map(len, batches)), sum(batch.size_in_bytes for batch in batches)
                 partition_row(
-                    found,
+                    statistics,
                     queue.tp.topic,
                     queue.tp.partition,
                     queue.leader,
@@ -109,10 +109,10 @@ def producer_source(core: "ProducerCore") -> Source:
                     txbytes=size,
                     msgs=records + count,
                 )
-                found["msg_cnt"] += count
-                found["msg_size"] += waiting
+                statistics["msg_cnt"] += count
+                statistics["msg_size"] += waiting
         if core.idempotence is not None:
-            found["eos"] = _eos(core, int((core.clock.monotonic() - started) * 1000))
+            statistics["eos"] = _eos(core, int((core.clock.monotonic() - started) * 1000))
 
     return fill
 

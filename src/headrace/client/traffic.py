@@ -26,8 +26,8 @@ class Traffic:
         """Counts records of a partition."""
         self.records += records
         self.bytes += size_in_bytes
-        known = self.partitions.get(tp, (0, 0))
-        self.partitions[tp] = known[0] + records, known[1] + size_in_bytes
+        counts = self.partitions.get(tp, (0, 0))
+        self.partitions[tp] = counts[0] + records, counts[1] + size_in_bytes
 
     def note_batch(self, tp: TopicPartition, records: int, size_in_bytes: int) -> None:
         """Counts a batch, including its size in the topic's histograms."""

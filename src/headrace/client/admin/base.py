@@ -60,16 +60,16 @@ class AdminBase:
             raise IllegalStateError("This admin client is closed")
         return float(self.core.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
 
-    async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, what: str) -> V:
+    async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, operation: str) -> V:
         """Runs a call about one item; retries it after retriable errors."""
-        return await self.core.retry(attempt, self._timeout_ms(timeout_ms), what)
+        return await self.core.retry(attempt, self._timeout_ms(timeout_ms), operation)
 
     async def _each(
         self,
         items: Iterable[K],
         attempt: Attempt[K, V],
         timeout_ms: float | None,
-        what: str,
+        operation: str,
         raise_errors: bool,
         retry_on: tuple[type[KafkaError], ...] = (),
     ) -> Results[K, V]:
@@ -117,7 +117,7 @@ class AdminBase:
         missing = [item for item in order if item not in results]
         if missing:
             why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"{what} took longer than {total_ms:.0f} ms{why}") from last
+            raise KafkaTimeoutError(f"{operation} took longer than {total_ms:.0f} ms{why}") from last
         ordered: Results[K, V] = Results((item, results[item]) for item in order)
         if raise_errors:
             ordered.raise_errors()
@@ -244,7 +244,7 @@ async def gather(
 
 
 def operations(bits: int) -> frozenset[int] | None:
-    """Returns the numbers of the ACL operations in a bit field; None if they were not requested."""
+    """Returns the numbers of the ACL operations in a bit field, or None if they were not requested."""
     if bits == _NO_OPERATIONS:
         return None
     return frozenset(number for number in range(32) if bits >> number & 1)

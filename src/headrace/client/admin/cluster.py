@@ -46,8 +46,8 @@ class ClusterAdmin(AdminBase):
                 response.cluster_id,
                 response.controller_id,
                 tuple(
-                    BrokerDescription(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
-                    for each in response.brokers
+                    BrokerDescription(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+                    for broker in response.brokers
                 ),
                 operations(response.cluster_authorized_operations),
             )
@@ -91,20 +91,20 @@ class ClusterAdmin(AdminBase):
             return [
                 LogDirDescription(
                     broker_id,
-                    each.log_dir,
+                    log_dir.log_dir,
                     {
                         TopicPartition(topic.name, replica.partition_index): ReplicaInfo(
                             replica.partition_size, replica.offset_lag, replica.is_future_key
                         )
-                        for topic in each.topics
+                        for topic in log_dir.topics
                         for replica in topic.partitions
                     },
-                    each.total_bytes,
-                    each.usable_bytes,
-                    each.is_cordoned,
-                    error_for(each.error_code),
+                    log_dir.total_bytes,
+                    log_dir.usable_bytes,
+                    log_dir.is_cordoned,
+                    error_for(log_dir.error_code),
                 )
-                for each in response.results
+                for log_dir in response.results
             ]
 
         async def attempt() -> dict[int, list[LogDirDescription]]:
@@ -121,7 +121,10 @@ class ClusterAdmin(AdminBase):
             await self.core.pool.connect(node_id)
             for link in self.core.pool.links():
                 if link.node.id == node_id and link.connection is not None:
-                    return {key: range(low, high + 1) for key, (low, high) in link.connection.versions.items()}
+                    return {
+                        key: range(min_version, max_version + 1)
+                        for key, (min_version, max_version) in link.connection.versions.items()
+                    }
             return {}
 
         return await self._once(attempt, timeout_ms, "listing API versions")

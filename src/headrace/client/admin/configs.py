@@ -58,8 +58,8 @@ class ConfigsAdmin(AdminBase):
     ) -> Results[ConfigResource, ConfigDescription]:
         """Returns the configuration of resources. `config_filter`: `all`, `modified` (no defaults) or `dynamic` (not
         read-only)."""
-        kept = str(getattr(config_filter, "value", config_filter)).lower()
-        if kept not in _FILTERS:
+        filter_name = str(getattr(config_filter, "value", config_filter)).lower()
+        if filter_name not in _FILTERS:
             raise IllegalArgumentError(f"config_filter={config_filter!r} is not one of {', '.join(_FILTERS)}")
         resources = list(config_resources)
 
@@ -69,19 +69,19 @@ class ConfigsAdmin(AdminBase):
                 request = DescribeConfigsRequest(
                     resources=[
                         DescribeConfigsResource(
-                            resource_type=_number(each),
-                            resource_name=each.name,
-                            configuration_keys=None if each.configs is None else list(each.configs),
+                            resource_type=_number(resource),
+                            resource_name=resource.name,
+                            configuration_keys=None if resource.configs is None else list(resource.configs),
                         )
-                        for each in part
+                        for resource in part
                     ],
                     include_synonyms=include_synonyms,
                     include_documentation=include_documentation,
                 )
                 response: DescribeConfigsResponse = await self._to(broker, request)
-                for each in response.results:
-                    resource = ConfigResource(each.resource_type, each.resource_name)
-                    results[resource] = _description(each, kept)
+                for result in response.results:
+                    resource = ConfigResource(result.resource_type, result.resource_name)
+                    results[resource] = _description(result, filter_name)
             return results
 
         return await self._each(resources, attempt, timeout_ms, "describing configs", raise_errors)
@@ -101,17 +101,17 @@ class ConfigsAdmin(AdminBase):
         return to their defaults.
         """
         resources = list(config_resources)
-        wanted = {each: _operations(each) for each in resources}
+        operations = {resource: _operations(resource) for resource in resources}
 
         async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, AlteredConfig]:
             results: dict[ConfigResource, AlteredConfig] = {}
             for broker, part in _by_broker(items).items():
                 make = _incremental_request if incremental else _whole_request
-                response = await self._to(broker, make(part, wanted, validate_only), writes=True)
-                for each in response.responses:
-                    error = error_for(each.error_code, each.error_message)
-                    results[ConfigResource(each.resource_type, each.resource_name)] = AlteredConfig(error)
-            await self._refresh_controller(each.error for each in results.values())
+                response = await self._to(broker, make(part, operations, validate_only), writes=True)
+                for result in response.responses:
+                    error = error_for(result.error_code, result.error_message)
+                    results[ConfigResource(result.resource_type, result.resource_name)] = AlteredConfig(error)
+            await self._refresh_controller(result.error for result in results.values())
             return results
 
         return await self._each(resources, attempt, timeout_ms, "altering configs", raise_errors, (NotControllerError,))
@@ -126,8 +126,8 @@ class ConfigsAdmin(AdminBase):
     ) -> Results[ConfigResource, AlteredConfig]:
         """Resets the given keys to their defaults."""
         resources = [
-            ConfigResource(each.resource_type, each.name, dict.fromkeys(each.configs or ()))
-            for each in config_resources
+            ConfigResource(resource.resource_type, resource.name, dict.fromkeys(resource.configs or ()))
+            for resource in config_resources
         ]
         return await self.alter_configs(resources, validate_only, timeout_ms=timeout_ms, raise_errors=raise_errors)
 
@@ -143,7 +143,9 @@ class ConfigsAdmin(AdminBase):
                 ListConfigResourcesRequest(resource_types=types), min_version=0 if only_metrics else 1
             )
             check(response.error_code)
-            return [ConfigResource(each.resource_type, each.resource_name) for each in response.config_resources]
+            return [
+                ConfigResource(resource.resource_type, resource.resource_name) for resource in response.config_resources
+            ]
 
         return await self._once(attempt, timeout_ms, "listing config resources")
 
@@ -159,13 +161,13 @@ def _number(resource: ConfigResource) -> int:
 
 def _by_broker(resources: Sequence[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
     """Groups resources by the broker that must handle them: a broker itself for its own configuration, else any."""
-    found: dict[int | None, list[ConfigResource]] = {}
-    for each in resources:
-        its_own = each.resource_type in _OF_ONE_BROKER and each.name
-        if its_own and not each.name.isdigit():
-            raise IllegalArgumentError(f"Broker id must be an integer, but it is: {each.name!r}")
-        found.setdefault(int(each.name) if its_own else None, []).append(each)
-    return found
+    by_broker: dict[int | None, list[ConfigResource]] = {}
+    for resource in resources:
+        is_broker_config = resource.resource_type in _OF_ONE_BROKER and resource.name
+        if is_broker_config and not resource.name.isdigit():
+            raise IllegalArgumentError(f"Broker id must be an integer, but it is: {resource.name!r}")
+        by_broker.setdefault(int(resource.name) if is_broker_config else None, []).append(resource)
+    return by_broker
 
 
 def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str | None]]:
@@ -173,56 +175,56 @@ def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str 
         raise IllegalArgumentError(
             f"{resource.name}: configs must be a mapping of keys to values, not {resource.configs!r}"
         )
-    found: dict[str, tuple[AlterConfigOp, str | None]] = {}
-    for key, given in resource.configs.items():
-        if isinstance(given, tuple):
-            op, value = given
+    operations: dict[str, tuple[AlterConfigOp, str | None]] = {}
+    for key, config in resource.configs.items():
+        if isinstance(config, tuple):
+            op, value = config
             kind = AlterConfigOp[op.upper()] if isinstance(op, str) else AlterConfigOp(op)
-            found[key] = (kind, None if value is None else config_text(value))
-        elif given is None:
-            found[key] = (AlterConfigOp.DELETE, None)
+            operations[key] = (kind, None if value is None else config_text(value))
+        elif config is None:
+            operations[key] = (AlterConfigOp.DELETE, None)
         else:
-            found[key] = (AlterConfigOp.SET, config_text(given))
-    return found
+            operations[key] = (AlterConfigOp.SET, config_text(config))
+    return operations
 
 
-_Wanted = Mapping[ConfigResource, Mapping[str, tuple[AlterConfigOp, str | None]]]
+_Operations = Mapping[ConfigResource, Mapping[str, tuple[AlterConfigOp, str | None]]]
 
 
-def _incremental_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_only: bool) -> Any:
+def _incremental_request(part: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
     return incremental_messages.IncrementalAlterConfigsRequest(
         resources=[
             incremental_messages.AlterConfigsResource(
-                resource_type=_number(each),
-                resource_name=each.name,
+                resource_type=_number(resource),
+                resource_name=resource.name,
                 configs=[
                     incremental_messages.AlterableConfig(name=key, config_operation=op, value=value)
-                    for key, (op, value) in wanted[each].items()
+                    for key, (op, value) in operations[resource].items()
                 ],
             )
-            for each in part
+            for resource in part
         ],
         validate_only=validate_only,
     )
 
 
-def _whole_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_only: bool) -> Any:
-    for each in part:
-        for key, (op, _) in wanted[each].items():
+def _whole_request(part: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
+    for resource in part:
+        for key, (op, _) in operations[resource].items():
             if op in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
                 raise IllegalArgumentError(f"{key}: {op.name} requires incremental=True")
     return whole.AlterConfigsRequest(
         resources=[
             whole.AlterConfigsResource(
-                resource_type=_number(each),
-                resource_name=each.name,
+                resource_type=_number(resource),
+                resource_name=resource.name,
                 configs=[
                     whole.AlterableConfig(name=key, value=value)
-                    for key, (op, value) in wanted[each].items()
+                    for key, (op, value) in operations[resource].items()
                     if op is AlterConfigOp.SET
                 ],
             )
-            for each in part
+            for resource in part
         ],
         validate_only=validate_only,
     )
@@ -248,7 +250,10 @@ def config_entry(response: _Entry) -> ConfigEntry:
         response.is_sensitive,
         _TYPES[number] if 0 <= number < len(_TYPES) else "UNKNOWN",
         getattr(response, "documentation", None),
-        tuple(ConfigSynonym(each.name, each.value, _source(each.source)) for each in getattr(response, "synonyms", ())),
+        tuple(
+            ConfigSynonym(synonym.name, synonym.value, _source(synonym.source))
+            for synonym in getattr(response, "synonyms", ())
+        ),
     )
 
 
@@ -259,14 +264,14 @@ def _source(number: int) -> ConfigSource:
         return ConfigSource.UNKNOWN
 
 
-def _description(response: DescribeConfigsResult, kept: str) -> ConfigDescription:
+def _description(response: DescribeConfigsResult, filter_name: str) -> ConfigDescription:
     error: KafkaError | None = error_for(response.error_code, response.error_message)
-    entries = [config_entry(each) for each in response.configs]
-    if kept == "modified":
-        entries = [each for each in entries if not each.is_default]
-    elif kept == "dynamic":
-        entries = [each for each in entries if not each.is_read_only]
-    return ConfigDescription({each.name: each for each in entries}, error)
+    entries = [config_entry(config) for config in response.configs]
+    if filter_name == "modified":
+        entries = [entry for entry in entries if not entry.is_default]
+    elif filter_name == "dynamic":
+        entries = [entry for entry in entries if not entry.is_read_only]
+    return ConfigDescription({entry.name: entry for entry in entries}, error)
 
 
 def config_text(value: object) -> str:

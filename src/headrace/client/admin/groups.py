@@ -83,14 +83,14 @@ class GroupsAdmin(PartitionsAdmin):
             response: ListGroupsResponse = await self.core.pool.send(broker_id, request, min_version=least)
             check(response.error_code)
             return [
-                GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
-                for each in response.groups
+                GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type)
+                for group in response.groups
             ]
 
         async def attempt() -> list[GroupListing]:
             parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
-            found = {each.group_id: each for part in parts for each in part}
-            return [found[group_id] for group_id in sorted(found)]
+            listings = {listing.group_id: listing for part in parts for listing in part}
+            return [listings[group_id] for group_id in sorted(listings)]
 
         return await self._once(attempt, timeout_ms, "listing groups")
 
@@ -167,14 +167,18 @@ class GroupsAdmin(PartitionsAdmin):
                 group_id=group_id,
                 topics=None
                 if topics is None
-                else [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+                else [
+                    OffsetFetchRequestTopic(name=name, partition_indexes=partitions)
+                    for name, partitions in topics.items()
+                ],
                 groups=[
                     OffsetFetchRequestGroup(
                         group_id=group_id,
                         topics=None
                         if topics is None
                         else [
-                            OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()
+                            OffsetFetchRequestTopics(name=name, partition_indexes=partitions)
+                            for name, partitions in topics.items()
                         ],
                     )
                 ],
@@ -183,9 +187,9 @@ class GroupsAdmin(PartitionsAdmin):
             response: OffsetFetchResponse = await self._to_group(
                 group_id, request, min_version=7 if require_stable else 2, max_version=_LAST_WITH_NAMES
             )
-            found = _group_offsets(response)
-            self._coordinator_moved(GROUP, group_id, found.error)
-            return found
+            offsets = _group_offsets(response)
+            self._coordinator_moved(GROUP, group_id, offsets.error)
+            return offsets
 
         return await self._each_group(
             specs,
@@ -206,7 +210,8 @@ class GroupsAdmin(PartitionsAdmin):
     ) -> Results[TopicPartition, AlteredOffset]:
         """Commits offsets for a group without members."""
         requested = {
-            tp: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each) for tp, each in offsets.items()
+            tp: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for tp, offset in offsets.items()
         }
 
         async def attempt(tps: list[TopicPartition]) -> dict[TopicPartition, AlteredOffset]:
@@ -230,9 +235,9 @@ class GroupsAdmin(PartitionsAdmin):
             )
             response: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
             results = {
-                TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
+                TopicPartition(topic.name, partition.partition_index): AlteredOffset(error_for(partition.error_code))
                 for topic in response.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
             for result in results.values():
                 self._coordinator_moved(GROUP, group_id, result.error)
@@ -252,10 +257,10 @@ class GroupsAdmin(PartitionsAdmin):
     ) -> Results[TopicPartition, AlteredOffset]:
         """Commits the earliest or latest offsets, or those of timestamps in milliseconds, as `list_partition_offsets`
         returns them; the latest offset if all records are older than the timestamp."""
-        found = await self.list_partition_offsets(offset_specs, timeout_ms=timeout_ms)
-        missing = [tp for tp, each in found.items() if each.offset < 0]
-        found |= await self.list_partition_offsets(dict.fromkeys(missing, OffsetSpec.LATEST), timeout_ms=timeout_ms)
-        offsets = {tp: OffsetAndMetadata(each.offset, "", each.leader_epoch) for tp, each in found.items()}
+        listed = await self.list_partition_offsets(offset_specs, timeout_ms=timeout_ms)
+        missing = [tp for tp, result in listed.items() if result.offset < 0]
+        listed |= await self.list_partition_offsets(dict.fromkeys(missing, OffsetSpec.LATEST), timeout_ms=timeout_ms)
+        offsets = {tp: OffsetAndMetadata(result.offset, "", result.leader_epoch) for tp, result in listed.items()}
         return await self.alter_group_offsets(group_id, offsets, timeout_ms=timeout_ms, raise_errors=raise_errors)
 
     async def delete_group_offsets(
@@ -285,9 +290,9 @@ class GroupsAdmin(PartitionsAdmin):
             if error is not None:
                 return {tp: AlteredOffset(error) for tp in tps}
             return {
-                TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
+                TopicPartition(topic.name, partition.partition_index): AlteredOffset(error_for(partition.error_code))
                 for topic in response.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
 
         return await self._each(
@@ -308,10 +313,10 @@ class GroupsAdmin(PartitionsAdmin):
         still running join again."""
         if members is None:
             description = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]
-            requested = [MemberToRemove(each.member_id, each.group_instance_id) for each in description.members]
+            requested = [MemberToRemove(member.member_id, member.group_instance_id) for member in description.members]
         else:
-            requested = [MemberToRemove(each) if isinstance(each, str) else each for each in members]
-        if any(not each.member_id and each.group_instance_id is None for each in requested):
+            requested = [MemberToRemove(member) if isinstance(member, str) else member for member in members]
+        if any(not member.member_id and member.group_instance_id is None for member in requested):
             raise IllegalArgumentError("a member to remove needs a member_id or a group_instance_id")
 
         async def attempt(items: list[MemberToRemove]) -> dict[MemberToRemove, RemovedMember]:
@@ -319,21 +324,21 @@ class GroupsAdmin(PartitionsAdmin):
                 group_id=group_id,
                 members=[
                     MemberIdentity(
-                        member_id=each.member_id,
-                        group_instance_id=each.group_instance_id,
-                        reason=each.reason or "removed by an administrator",
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        reason=member.reason or "removed by an administrator",
                     )
-                    for each in items
+                    for member in items
                 ],
             )
             response: LeaveGroupResponse = await self._to_group(group_id, request, min_version=3)
             error = error_for(response.error_code)
             self._coordinator_moved(GROUP, group_id, error)
             if error is not None or len(response.members) != len(items):
-                return {each: RemovedMember(error) for each in items}
+                return {member: RemovedMember(error) for member in items}
             return {
-                item: RemovedMember(error_for(each.error_code))
-                for item, each in zip(items, response.members, strict=True)
+                member: RemovedMember(error_for(member_response.error_code))
+                for member, member_response in zip(items, response.members, strict=True)
             }
 
         return await self._each(
@@ -351,7 +356,7 @@ class GroupsAdmin(PartitionsAdmin):
         send: Callable[[str], Awaitable[V]],
         fail: Callable[[KafkaError], V],
         timeout_ms: float | None,
-        what: str,
+        operation: str,
         raise_errors: bool,
     ) -> Results[str, V]:
         """Sends one request per group, concurrently."""
@@ -361,7 +366,7 @@ class GroupsAdmin(PartitionsAdmin):
         async def attempt(items: list[str]) -> dict[str, V]:
             return await gather(items, send, lambda _, error: fail(error))
 
-        return await self._each(group_ids, attempt, timeout_ms, what, raise_errors, MOVED_COORDINATOR)
+        return await self._each(group_ids, attempt, timeout_ms, operation, raise_errors, MOVED_COORDINATOR)
 
 
 def _description(response: DescribedGroup, coordinator: Node | None) -> GroupDescription:
@@ -370,7 +375,7 @@ def _description(response: DescribedGroup, coordinator: Node | None) -> GroupDes
         response.group_state,
         response.protocol_type,
         response.protocol_data,
-        tuple(_member(each, response.protocol_type) for each in response.members),
+        tuple(_member(member, response.protocol_type) for member in response.members),
         coordinator,
         operations(response.authorized_operations),
         error_for(response.error_code, response.error_message),
@@ -408,12 +413,14 @@ def _group_offsets(response: OffsetFetchResponse) -> GroupOffsets:
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for topic in group.topics:
-        for each in topic.partitions:
-            tp = TopicPartition(topic.name, each.partition_index)
-            error = error_for(each.error_code)
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            error = error_for(partition.error_code)
             if error is not None:
                 errors[tp] = error
-            elif each.committed_offset >= 0:
-                offsets[tp] = OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+            elif partition.committed_offset >= 0:
+                offsets[tp] = OffsetAndMetadata(
+                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+                )
     first = next(iter(errors.values()), None)
     return GroupOffsets(offsets, errors, error_for(group.error_code) or first)

@@ -80,11 +80,11 @@ class PartitionsAdmin(AdminBase):
                 leader.id, request, min_version=max(first, 2 if level else 1)
             )
             return {
-                TopicPartition(topic.name, each.partition_index): ListedOffset(
-                    each.offset, each.timestamp, each.leader_epoch, error_for(each.error_code)
+                TopicPartition(topic.name, partition.partition_index): ListedOffset(
+                    partition.offset, partition.timestamp, partition.leader_epoch, error_for(partition.error_code)
                 )
                 for topic in response.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
 
         return await self._each(
@@ -124,11 +124,11 @@ class PartitionsAdmin(AdminBase):
             )
             response: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
             return {
-                TopicPartition(topic.name, each.partition_index): DeletedRecords(
-                    each.low_watermark, error_for(each.error_code)
+                TopicPartition(topic.name, partition.partition_index): DeletedRecords(
+                    partition.low_watermark, error_for(partition.error_code)
                 )
                 for topic in response.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
 
         return await self._each(
@@ -159,9 +159,9 @@ class PartitionsAdmin(AdminBase):
                 leader.id if broker_id is None else broker_id, request
             )
             return {
-                TopicPartition(topic.name, each.partition_index): _producers(each)
+                TopicPartition(topic.name, partition.partition_index): _producers(partition)
                 for topic in response.topics
-                for each in topic.partitions
+                for partition in topic.partitions
             }
 
         return await self._each(
@@ -178,14 +178,14 @@ def _producers(response: PartitionResponse) -> PartitionProducers:
     return PartitionProducers(
         tuple(
             ProducerState(
-                each.producer_id,
-                each.producer_epoch,
-                each.last_sequence,
-                each.last_timestamp,
-                each.coordinator_epoch,
-                each.current_txn_start_offset,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.current_txn_start_offset,
             )
-            for each in response.active_producers
+            for producer in response.active_producers
         ),
         error_for(response.error_code, response.error_message),
     )

@@ -84,14 +84,14 @@ class TopicsAdmin(AdminBase):
 
         if requested is None:
             response = await self._once(lambda: send(None), timeout_ms, "describing all topics")
-            return Results((each.name or "", _topic(each)) for each in response.topics)
+            return Results((topic.name or "", _topic(topic)) for topic in response.topics)
 
         async def attempt(items: list[str | Uuid]) -> dict[str | Uuid, TopicDescription]:
             response = await send([_metadata_topic(item) for item in items])
-            found: dict[str | Uuid, TopicDescription] = {}
-            for each in response.topics:
-                found[each.topic_id if each.topic_id in items else each.name or ""] = _topic(each)
-            return found
+            descriptions: dict[str | Uuid, TopicDescription] = {}
+            for topic in response.topics:
+                descriptions[topic.topic_id if topic.topic_id in items else topic.name or ""] = _topic(topic)
+            return descriptions
 
         return await self._each(requested, attempt, timeout_ms, "describing topics", raise_errors)
 
@@ -117,8 +117,8 @@ class TopicsAdmin(AdminBase):
                     cursor=cursor,
                 )
                 response: DescribeTopicPartitionsResponse = await self._to_any(request)
-                for each in response.topics:
-                    pages.setdefault(each.name or "", []).append(each)
+                for topic in response.topics:
+                    pages.setdefault(topic.name or "", []).append(topic)
                 cursor = response.next_cursor
                 if cursor is None:
                     return Results((name, _joined_topic(name, parts)) for name, parts in pages.items())
@@ -150,8 +150,8 @@ class TopicsAdmin(AdminBase):
                 validate_only=validate_only,
             )
             response: CreateTopicsResponse = await self._to_controller(request)
-            results = {each.name: _created(each) for each in response.topics}
-            await self._refresh_controller(each.error for each in results.values())
+            results = {topic.name: _created(topic) for topic in response.topics}
+            await self._refresh_controller(result.error for result in results.values())
             return results
 
         results = await self._each(requested, attempt, total_ms, "creating topics", raise_errors, _RETRIED)
@@ -199,10 +199,12 @@ class TopicsAdmin(AdminBase):
             )
             response: DeleteTopicsResponse = await self._to_controller(request, min_version=6 if by_id else None)
             results: dict[str | Uuid, DeletedTopic] = {}
-            for each in response.responses:
-                item = each.topic_id if each.topic_id in items else each.name or ""
-                results[item] = DeletedTopic(each.name, each.topic_id, error_for(each.error_code, each.error_message))
-            await self._refresh_controller(each.error for each in results.values())
+            for topic in response.responses:
+                item = topic.topic_id if topic.topic_id in items else topic.name or ""
+                results[item] = DeletedTopic(
+                    topic.name, topic.topic_id, error_for(topic.error_code, topic.error_message)
+                )
+            await self._refresh_controller(result.error for result in results.values())
             return results
 
         return await self._each(requested, attempt, total_ms, "deleting topics", raise_errors, _RETRIED)
@@ -216,8 +218,8 @@ class TopicsAdmin(AdminBase):
     ) -> Results[str, CreatedPartitions]:
         """Adds partitions to topics, up to the given total number."""
         requested = {
-            name: each if isinstance(each, NewPartitions) else NewPartitions(each)
-            for name, each in topic_partitions.items()
+            name: partitions if isinstance(partitions, NewPartitions) else NewPartitions(partitions)
+            for name, partitions in topic_partitions.items()
         }
         total_ms = self._timeout_ms(timeout_ms)
 
@@ -229,10 +231,10 @@ class TopicsAdmin(AdminBase):
             )
             response: CreatePartitionsResponse = await self._to_controller(request)
             results = {
-                each.name: CreatedPartitions(each.name, error_for(each.error_code, each.error_message))
-                for each in response.results
+                topic.name: CreatedPartitions(topic.name, error_for(topic.error_code, topic.error_message))
+                for topic in response.results
             }
-            await self._refresh_controller(each.error for each in results.values())
+            await self._refresh_controller(result.error for result in results.values())
             return results
 
         return await self._each(requested, attempt, total_ms, "creating partitions", raise_errors, _RETRIED)
@@ -245,14 +247,16 @@ def _check_list(items: Iterable[T]) -> list[T]:
     return list(items)
 
 
-def _new_topics(given: Iterable[NewTopic | str] | Mapping[str, Mapping[str, object]]) -> list[NewTopic]:
-    if isinstance(given, Mapping):
-        topics = []
-        for name, options in given.items():
-            known = {"num_partitions", "replication_factor", "assignments", "configs"}
-            if unknown := set(options) - known:
-                raise IllegalArgumentError(f"Topic {name!r}: unknown option {min(unknown)!r}: expected {sorted(known)}")
-            topics.append(
+def _new_topics(topics: Iterable[NewTopic | str] | Mapping[str, Mapping[str, object]]) -> list[NewTopic]:
+    if isinstance(topics, Mapping):
+        new_topics = []
+        for name, options in topics.items():
+            valid_options = {"num_partitions", "replication_factor", "assignments", "configs"}
+            if unknown := set(options) - valid_options:
+                raise IllegalArgumentError(
+                    f"Topic {name!r}: unknown option {min(unknown)!r}: expected {sorted(valid_options)}"
+                )
+            new_topics.append(
                 NewTopic(
                     name,
                     options.get("num_partitions", -1),  # type: ignore[arg-type]
@@ -261,8 +265,8 @@ def _new_topics(given: Iterable[NewTopic | str] | Mapping[str, Mapping[str, obje
                     options.get("configs"),  # type: ignore[arg-type]
                 )
             )
-        return topics
-    return [NewTopic(each) if isinstance(each, str) else each for each in _check_list(given)]
+        return new_topics
+    return [NewTopic(topic) if isinstance(topic, str) else topic for topic in _check_list(topics)]
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -272,8 +276,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         num_partitions=-1 if assigned else topic.num_partitions,
         replication_factor=-1 if assigned else topic.replication_factor,
         assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-            for index, brokers in (assigned or {}).items()
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+            for partition, brokers in (assigned or {}).items()
         ],
         configs=[
             CreatableTopicConfig(name=name, value=None if value is None else config_text(value))
@@ -284,8 +288,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 def _created(response: CreatableTopicResult) -> CreatedTopic:
     entries: dict[str, ConfigEntry] = {}
-    for each in response.configs or []:
-        entries[each.name] = config_entry(each)
+    for config in response.configs or []:
+        entries[config.name] = config_entry(config)
     return CreatedTopic(
         response.name,
         response.topic_id,
@@ -296,13 +300,13 @@ def _created(response: CreatableTopicResult) -> CreatedTopic:
     )
 
 
-def _partitions_to_create(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+def _partitions_to_create(name: str, new_partitions: NewPartitions) -> CreatePartitionsTopic:
     return CreatePartitionsTopic(
         name=name,
-        count=new.total_count,
+        count=new_partitions.total_count,
         assignments=None
-        if new.new_assignments is None
-        else [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in new.new_assignments],
+        if new_partitions.new_assignments is None
+        else [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in new_partitions.new_assignments],
     )
 
 
@@ -319,15 +323,15 @@ def _topic(response: MetadataResponseTopic) -> TopicDescription:
         response.is_internal,
         tuple(
             PartitionDescription(
-                each.partition_index,
-                each.leader_id,
-                each.leader_epoch,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-                tuple(each.offline_replicas),
-                error=error_for(each.error_code),
+                partition.partition_index,
+                partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
+                error=error_for(partition.error_code),
             )
-            for each in sorted(response.partitions, key=lambda each: each.partition_index)
+            for partition in sorted(response.partitions, key=lambda partition: partition.partition_index)
         ),
         operations(response.topic_authorized_operations),
         error_for(response.error_code),
@@ -338,24 +342,24 @@ def _joined_topic(name: str, pages: list[DescribeTopicPartitionsResponseTopic]) 
     first = pages[0]
     partitions = [
         PartitionDescription(
-            each.partition_index,
-            each.leader_id,
-            each.leader_epoch,
-            tuple(each.replica_nodes),
-            tuple(each.isr_nodes),
-            tuple(each.offline_replicas),
-            None if each.eligible_leader_replicas is None else tuple(each.eligible_leader_replicas),
-            None if each.last_known_elr is None else tuple(each.last_known_elr),
-            error_for(each.error_code),
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+            None if partition.eligible_leader_replicas is None else tuple(partition.eligible_leader_replicas),
+            None if partition.last_known_elr is None else tuple(partition.last_known_elr),
+            error_for(partition.error_code),
         )
         for page in pages
-        for each in page.partitions
+        for partition in page.partitions
     ]
     return TopicDescription(
         name,
         first.topic_id,
         first.is_internal,
-        tuple(sorted(partitions, key=lambda each: each.partition)),
+        tuple(sorted(partitions, key=lambda partition: partition.partition)),
         operations(first.topic_authorized_operations),
         error_for(first.error_code),
     )

@@ -58,13 +58,15 @@ class TransactionsAdmin(AdminBase):
             if response.unknown_state_filters:
                 raise IllegalArgumentError(f"unknown transaction state {response.unknown_state_filters[0]!r}")
             return [
-                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
-                for each in response.transaction_states
+                TransactionListing(
+                    transaction.transactional_id, transaction.producer_id, transaction.transaction_state, broker_id
+                )
+                for transaction in response.transaction_states
             ]
 
         async def attempt() -> list[TransactionListing]:
             parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
-            return sorted((each for part in parts for each in part), key=lambda each: each.transactional_id)
+            return sorted((listing for part in parts for listing in part), key=lambda listing: listing.transactional_id)
 
         return await self._once(attempt, timeout_ms, "listing transactions")
 
@@ -78,18 +80,20 @@ class TransactionsAdmin(AdminBase):
             response: DescribeTransactionsResponse = await self._to_coordinator(
                 TRANSACTION, transactional_id, request, self._timeout_ms(None)
             )
-            each = response.transaction_states[0]
-            error = error_for(each.error_code)
+            transaction = response.transaction_states[0]
+            error = error_for(transaction.error_code)
             coordinator = self.core.coordinators.known(TRANSACTION, transactional_id)
             self._coordinator_moved(TRANSACTION, transactional_id, error)
             return TransactionDescription(
                 transactional_id,
-                each.transaction_state,
-                each.producer_id,
-                each.producer_epoch,
-                each.transaction_timeout_ms,
-                None if each.transaction_start_time_ms < 0 else each.transaction_start_time_ms,
-                frozenset(TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions),
+                transaction.transaction_state,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.transaction_timeout_ms,
+                None if transaction.transaction_start_time_ms < 0 else transaction.transaction_start_time_ms,
+                frozenset(
+                    TopicPartition(topic.topic, number) for topic in transaction.topics for number in topic.partitions
+                ),
                 -1 if coordinator is None else coordinator,
                 error,
             )
@@ -124,8 +128,8 @@ class TransactionsAdmin(AdminBase):
             response: WriteTxnMarkersResponse = await self.core.pool.send(leader.id, request)
             for marker in response.markers:
                 for topic in marker.topics:
-                    for each in topic.partitions:
-                        check(each.error_code)
+                    for partition in topic.partitions:
+                        check(partition.error_code)
 
         await self._once(attempt, timeout_ms, f"aborting a transaction on {tp}")
 

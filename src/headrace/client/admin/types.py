@@ -158,7 +158,7 @@ class TopicDescription:
     is_internal: bool = False
     partitions: tuple[PartitionDescription, ...] = ()
     authorized_operations: frozenset[int] | None = None
-    """The operations this client may perform, as numbers of Kafka's ACL operations; None if they were not requested."""
+    """The numbers of the ACL operations that this client may perform, or None if they were not requested."""
     error: KafkaError | None = None
 
 
@@ -354,7 +354,7 @@ class ClusterDescription:
 
     @property
     def controller(self) -> BrokerDescription | None:
-        return next((each for each in self.brokers if each.id == self.controller_id), None)
+        return next((broker for broker in self.brokers if broker.id == self.controller_id), None)
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ class LogDirDescription:
     path: str
     replicas: Mapping[TopicPartition, ReplicaInfo] = field(default_factory=dict)
     total_bytes: int = -1
-    """The size of its volume; -1 if the broker does not return it."""
+    """The size of its volume, or -1 if the broker does not return it."""
     usable_bytes: int = -1
     is_cordoned: bool = False
     error: KafkaError | None = None

@@ -127,7 +127,7 @@ class AbstractConsumer(Generic[K, V]):
         self._subscription_changed()
 
     def subscription(self) -> set[str] | None:
-        """Returns the subscribed topics; None if there is no subscription."""
+        """Returns the subscribed topics, or None if there is no subscription."""
         return set(self._subscription.topics) if self._subscription.is_subscribed else None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -196,13 +196,13 @@ class AbstractConsumer(Generic[K, V]):
         return self._subscription.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Returns the high watermark of a partition as of the last fetch; None before the first fetch."""
+        """Returns the high watermark of a partition as of the last fetch, or None before the first fetch."""
         with self._subscription.lock:
             highwater = self._subscription.state(partition).high_watermark
         return highwater if highwater >= 0 else None
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Returns the number of offsets from the position to the end as of the last fetch; None before the first
+        """Returns the number of offsets from the position to the end as of the last fetch, or None before the first
         fetch."""
         return self._core.lag(partition)
 

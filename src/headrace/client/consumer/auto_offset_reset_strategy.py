@@ -30,7 +30,7 @@ class AutoOffsetResetStrategy:
         self.is_none = self._duration_ms < 0 and self._query is None
 
     def query(self, now_ms: int) -> OffsetQuery | None:
-        """Returns the offset query to run at the time `now_ms`; None if a missing offset is an error."""
+        """Returns the offset query to run at the time `now_ms`, or None if a missing offset is an error."""
         if self._duration_ms >= 0:
             return OffsetQuery("time", max(0, now_ms - self._duration_ms))
         return self._query

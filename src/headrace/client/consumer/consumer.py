@@ -185,10 +185,10 @@ class Consumer(AbstractConsumer[K, V]):
         callback: Callable[[Offsets, KafkaError | None], object] | None = None,
     ) -> "Future[None]":
         """Commits without waiting. A later poll, or close, calls `callback(offsets, error)`."""
-        core, chosen = self._core, self._to_offsets(offsets)
+        core, offsets_to_commit = self._core, self._to_offsets(offsets)
 
         async def commit() -> None:
-            await core.commit_async(chosen, callback)
+            await core.commit_async(offsets_to_commit, callback)
 
         future = asyncio.run_coroutine_threadsafe(commit(), self._thread.loop)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -207,7 +207,7 @@ class Consumer(AbstractConsumer[K, V]):
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> "int | OffsetAndMetadata | None":
-        """Returns the group's last committed offset, as an int or with its metadata; None if there is none."""
+        """Returns the group's last committed offset, as an int or with its metadata, or None if there is none."""
         offset = self._run(self._core.committed(partition, timeout_ms))
         return offset if metadata or offset is None else offset.offset
 
@@ -218,7 +218,7 @@ class Consumer(AbstractConsumer[K, V]):
         return self._run(self._core.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Returns a topic's partition numbers; None if the topic does not exist."""
+        """Returns a topic's partition numbers, or None if the topic does not exist."""
         return self._run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:

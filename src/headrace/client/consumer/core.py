@@ -285,12 +285,12 @@ class ConsumerCore:
         self, offsets: Offsets, callback: Callable[[Offsets, KafkaError | None], object] | None
     ) -> "asyncio.Future[None]":
         """Commits on the loop. A later poll runs `callback`, or else `default.offset.commit.callback`."""
-        chosen = callback or self.config.default_offset_commit_callback
-        if chosen is None:
+        user_callback = callback or self.config.default_offset_commit_callback
+        if user_callback is None:
             return self._group().commits.commit_async(offsets)
 
         def add_callback(committed: Offsets, error: KafkaError | None) -> None:
-            self.user_callbacks.add(lambda: chosen(committed, error))
+            self.user_callbacks.add(lambda: user_callback(committed, error))
 
         return self._group().commits.commit_async(offsets, add_callback)
 
@@ -347,7 +347,7 @@ class ConsumerCore:
         return set(view.names(include_internal=not self.config.exclude_internal_topics))
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
-        """Returns the partition numbers of a topic; None if the topic does not exist (yet)."""
+        """Returns the partition numbers of a topic, or None if the topic does not exist (yet)."""
         timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         metadata = self.client.metadata
         check_name(topic)

@@ -78,7 +78,7 @@ class FetchBuffer:
         return queue is not None and any(fetch.error is not None and not fetch.is_stale for fetch in queue)
 
     def next(self) -> CompletedFetch | None:
-        """Returns the fetch to consume next; None if there is none. The fetch stays here until `done`."""
+        """Returns the fetch to consume next, or None if there is none. The fetch stays here until `done`."""
         for _ in range(len(self._order)):
             tp = self._order[0]
             queue = self._queues[tp]
@@ -117,10 +117,10 @@ class FetchBuffer:
         """Removes all stale fetches."""
         for tp in list(self._queues):
             queue = self._queues[tp]
-            kept = deque(fetch for fetch in queue if not fetch.is_stale)
-            if len(kept) != len(queue):
-                self.size_in_bytes += sum(fetch.size for fetch in kept) - sum(fetch.size for fetch in queue)
-                self._queues[tp] = kept
+            current_fetches = deque(fetch for fetch in queue if not fetch.is_stale)
+            if len(current_fetches) != len(queue):
+                self.size_in_bytes += sum(fetch.size for fetch in current_fetches) - sum(fetch.size for fetch in queue)
+                self._queues[tp] = current_fetches
 
     def clear(self) -> None:
         self._queues.clear()

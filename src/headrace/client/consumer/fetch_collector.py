@@ -80,7 +80,7 @@ class FetchCollector:
         return records
 
     def collect_partition(self, max_records: int, quietly: bool = False) -> CollectedRecords | None:
-        """Returns records of the next partition, possibly none; None if the buffer is empty. Moves no position.
+        """Returns records of the next partition, possibly none, or None if the buffer is empty. Moves no position.
 
         Raises the error that prevents the next record from being returned; returns None instead if `quietly`.
         """
@@ -163,11 +163,11 @@ class FetchCollector:
         for collected in self._put_back_records:  # decoded to Python objects: fetch them again
             self.rewind(collected.state, collected.version)
         self._put_back_records.clear()
-        left = _NO_LIMIT if max_records is None else max_records
+        remaining_records = _NO_LIMIT if max_records is None else max_records
         table = TableBuilder()
         lock = self._subscription.lock
         bytes_left = self._buffer.size_in_bytes
-        while left > 0:
+        while remaining_records > 0:
             with lock:
                 fetch = self._buffer.next()
                 size = 0 if fetch is None else self._buffer.buffered_bytes(fetch.state.tp)
@@ -178,9 +178,9 @@ class FetchCollector:
                 self._handle_without_records(fetch)
                 continue
             fetched = fetch.records
-            size, rows = _estimate(fetch.state.fetch_offset - fetched.next_offset, size, left)
+            size, rows = _estimate(fetch.state.fetch_offset - fetched.next_offset, size, remaining_records)
             try:
-                count = fetched.take_columns(table.columns(fetch.state.tp, size, rows), left)
+                count = fetched.take_columns(table.columns(fetch.state.tp, size, rows), remaining_records)
             except KafkaError as error:
                 if len(table):
                     break
@@ -195,7 +195,7 @@ class FetchCollector:
                     bytes_left -= fetch.size
             table.added(count)
             self.traffic.note(fetch.state.tp, count, fetch.size if fetched.is_done else 0)
-            left -= count
+            remaining_records -= count
         return table.finish()
 
 

@@ -26,7 +26,7 @@ def uses_topic_ids(version: int | None, partitions: Iterable[RequestedPartition]
 def to_fetched_records(
     tp: TopicPartition, data: PartitionData, fetch_offset: int, *, read_committed: bool, check_crcs: bool
 ) -> FetchedRecords | None:
-    """Returns the records of a partition's response; None if there are none."""
+    """Returns the records of a partition's response, or None if there are none."""
     if not data.records:
         return None
     assert isinstance(data.records, bytes | bytearray | memoryview)

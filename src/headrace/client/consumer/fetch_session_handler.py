@@ -60,11 +60,11 @@ class FetchSessionHandler:
         if not self.is_incremental:
             self._session_partitions = partitions
             return self._request(self._id, INITIAL_EPOCH, partitions, ())
-        known = self._session_partitions
-        changed = {tp: requested for tp, requested in partitions.items() if known.get(tp) != requested}
+        session_partitions = self._session_partitions
+        changed = {tp: requested for tp, requested in partitions.items() if session_partitions.get(tp) != requested}
         forgotten = [
             (tp, previous.topic_id)
-            for tp, previous in known.items()
+            for tp, previous in session_partitions.items()
             if tp not in partitions or (by_id and partitions[tp].topic_id != previous.topic_id)
         ]
         self._session_partitions = partitions

@@ -209,12 +209,12 @@ class Fetcher:
             state.clear_preferred_replica()
         return leader
 
-    def _wake_at(self, at: float) -> None:
+    def _wake_at(self, wake_time: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if at != float("inf"):
-            self._timer = self._loop.call_at(at, self.send_requests)
+        if wake_time != float("inf"):
+            self._timer = self._loop.call_at(wake_time, self.send_requests)
 
     # ---- the task of one broker
 
@@ -232,9 +232,9 @@ class Fetcher:
                     if plan is not None:
                         for tp, partition in plan.partitions.items():
                             self._in_flight[tp] = partition.version
-                for other in plans:
+                for other_node_id in plans:
                     # The last response may have named a preferred read replica.
-                    self._wake_task(other)
+                    self._wake_task(other_node_id)
                 if plan is None:
                     empty_responses = 0
                     self._notify()
@@ -289,9 +289,9 @@ class Fetcher:
         max_version = None if by_id else LAST_VERSION_WITH_NAMES
         if self._pool.is_ready(node_id, PURPOSE):
             # Send the next request before waking the user's thread, which competes for the GIL.
-            sent = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
+            response_future = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
             self._notify()
-            response: FetchResponse = await sent
+            response: FetchResponse = await response_future
         else:
             self._notify()
             response = await self._pool.send(node_id, request, max_version=max_version, purpose=PURPOSE)
@@ -417,10 +417,10 @@ class Fetcher:
             _logger.debug("Partition %s: fetch from broker %d failed: %s", state.tp, node_id, error)
             state.clear_preferred_replica()
             leader = part.current_leader
-            known = leader is not None and self._metadata.note_leader(
+            leader_is_known = leader is not None and self._metadata.note_leader(
                 state.tp, leader.leader_id, leader.leader_epoch, endpoints.get(leader.leader_id)
             )
-            if not known:
+            if not leader_is_known:
                 self._metadata.request_update((state.tp.topic,))
                 self._back_off(state)
         elif error.retriable and not isinstance(error, CorruptRecordError):

@@ -142,12 +142,12 @@ class OffsetFetcher:
         self._on_positions_found()
         self.send_requests()
 
-    def _wake_at(self, at: float) -> None:
+    def _wake_at(self, wake_time: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if at != float("inf"):
-            self._timer = self._loop.call_at(at, self.send_requests)
+        if wake_time != float("inf"):
+            self._timer = self._loop.call_at(wake_time, self.send_requests)
 
     def _retry_at(self, state: PartitionState) -> float:
         return self._loop.time() + self._backoff.wait_seconds(state.failures)
@@ -336,12 +336,12 @@ class OffsetFetcher:
         if epoch >= 0 and end_offset >= state.position:
             state.validated(leader_epoch)
             return
-        known = epoch >= 0 and end_offset >= 0
+        end_is_known = epoch >= 0 and end_offset >= 0
         if self._reset_strategy.is_none:
-            divergent = OffsetAndMetadata(end_offset, "", epoch) if known else None
+            divergent = OffsetAndMetadata(end_offset, "", epoch) if end_is_known else None
             self._on_error(state.tp, TruncatedError(state.tp, state.position, divergent))
             state.back_off(self._retry_at(state))
-        elif known:
+        elif end_is_known:
             _logger.warning(
                 "Partition %s: truncation detected: the log ends at %d, below position %d; resetting to the log end",
                 state.tp,

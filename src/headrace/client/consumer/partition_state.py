@@ -268,5 +268,5 @@ class PartitionState:
         return True
 
     def end_offset(self, read_committed: bool) -> int:
-        """Returns the last stable offset or the high watermark; -1 before the first response."""
+        """Returns the last stable offset or the high watermark, or -1 before the first response."""
         return self.last_stable_offset if read_committed else self.high_watermark

@@ -71,7 +71,7 @@ class RangeFetcher:
         self._repeated_at = -1
 
     async def next(self) -> FetchedRecords | None:
-        """Returns the next response with batches; None at the end of the range."""
+        """Returns the next response with batches, or None at the end of the range."""
         if self._next_response is None and self._position < self._end:
             self._prefetch()
         if self._next_response is None:
@@ -179,7 +179,7 @@ class RangeFetcher:
         raise type(error)(f"{self._tp} at offset {offset}: {error}")
 
     def _take(self, offset: int, part: PartitionData) -> FetchedRecords | None:
-        """Returns the records of a response; None if there are none yet."""
+        """Returns the records of a response, or None if there are none yet."""
         if part.preferred_read_replica >= 0:
             self._replica = part.preferred_read_replica
         config = self._core.config
@@ -252,6 +252,6 @@ class RangeDecoder:
         columns = RangeColumns(keys, values, headers, offsets, timestamps, types)
         offset_values = memoryview(offsets.buffers()[1]).cast("b").cast("q")
         if offset_values[len(offsets) - 1] >= self._end:
-            kept = bisect_left(offset_values, self._end, hi=len(offsets))
-            columns = RangeColumns(*(array.slice(0, kept) for array in columns))
+            count = bisect_left(offset_values, self._end, hi=len(offsets))
+            columns = RangeColumns(*(array.slice(0, count) for array in columns))
         return columns

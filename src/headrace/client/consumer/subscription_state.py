@@ -110,13 +110,13 @@ class SubscriptionState:
             self.pattern = compiled
             self.listener = listener
 
-    def match(self, known: Iterable[str]) -> bool:
+    def match(self, topics: Iterable[str]) -> bool:
         """Sets the topics of a pattern from all existing topics. Returns True if they changed. As in kafka-python the
         pattern must match from the start of the name, like `re.match`."""
         with self.lock:
             if self.pattern is None:
                 return False
-            matching = frozenset(topic for topic in known if self.pattern.match(topic))
+            matching = frozenset(topic for topic in topics if self.pattern.match(topic))
             if matching == self._topics:
                 return False
             self._topics = matching
@@ -175,11 +175,11 @@ class SubscriptionState:
             state.stop()
             self._unprocessed.discard(state)
         for tp in assigned:
-            known = self._states.get(tp)
-            if known is None or known.is_stopped:
-                if known is not None:
-                    known.stop()
-                    self._unprocessed.discard(known)
+            previous = self._states.get(tp)
+            if previous is None or previous.is_stopped:
+                if previous is not None:
+                    previous.stop()
+                    self._unprocessed.discard(previous)
                 state = self._states[tp] = PartitionState(tp)
                 state.query_offset(COMMITTED_OFFSET)
         self._assigned = assigned

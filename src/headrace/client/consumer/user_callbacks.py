@@ -53,7 +53,7 @@ class UserCallbacks:
             self._waiting.remove(callback)
 
     def take(self) -> UserCallback | None:
-        """Returns the next callback to run; None if there is none."""
+        """Returns the next callback to run, or None if there is none."""
         try:
             return self._waiting.popleft()
         except IndexError:

@@ -74,7 +74,7 @@ class CommitRequestManager:
         self._backoff = backoff
         self._default_timeout_ms = default_timeout_ms
         self._auto_commit_ms = auto_commit_ms
-        """The interval of automatic commits; None if they are disabled."""
+        """The interval of automatic commits, or None if they are disabled."""
         self._require_stable = require_stable
         """True to wait for offsets that an open transaction is about to commit."""
         self._rejoin = rejoin or (lambda reason: None)  # noqa: ARG005
@@ -130,7 +130,7 @@ class CommitRequestManager:
     async def committed(
         self, tps: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offsets of the group; None for a partition without one."""
+        """Returns the committed offsets of the group, or None for a partition without one."""
         partitions = frozenset(tps)
         if not partitions:
             return {}
@@ -267,7 +267,9 @@ class CommitRequestManager:
         has_synchronous = any(commit.is_synchronous and not commit.future.done() for commit in commits)
         to_retry = []
         for commit in commits:
-            failure = next((found for tp in commit.offsets if (found := errors[tp]) is not None), None)
+            failure = next(
+                (partition_error for tp in commit.offsets if (partition_error := errors[tp]) is not None), None
+            )
             commit.last_error = failure
             if failure is not None and failure.retriable and has_synchronous and not commit.future.done():
                 to_retry.append(commit)

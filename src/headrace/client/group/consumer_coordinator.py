@@ -311,7 +311,9 @@ class ConsumerCoordinator:
         try:
             response = await self._coordinator.send(request)
             codes = [response.error_code, *(member_response.error_code for member_response in response.members)]
-            error = next((found for code in codes if (found := self._coordinator.error(code)) is not None), None)
+            error = next(
+                (code_error for code in codes if (code_error := self._coordinator.error(code)) is not None), None
+            )
         except KafkaError as failure:
             error = failure
         if error is not None:
@@ -360,9 +362,9 @@ class ConsumerCoordinator:
     def statistics(self) -> dict[str, Any]:
         """Returns the `cgrp` object of librdkafka's statistics."""
         now = self._core.clock.monotonic()
-        known = getattr(self._sender, "node_id", None) is not None
+        has_coordinator = getattr(self._sender, "node_id", None) is not None
         return {
-            "state": "up" if known else "wait-coord",
+            "state": "up" if has_coordinator else "wait-coord",
             "stateage": int((now - self._rebalanced_at) * 1000),
             "join_state": _JOIN_STATES[self.member.state],
             "rebalance_age": int((now - self._rebalanced_at) * 1000),

@@ -114,19 +114,19 @@ def decode_assignment(data: Buffer) -> Assignment:
     return Assignment(_to_partitions(message.assigned_partitions), _copy(message.user_data))
 
 
-def _read_version(data: Buffer, what: str) -> int:
+def _read_version(data: Buffer, kind: str) -> int:
     if len(data) < 2:
-        raise ProtocolError(f"consumer protocol {what} has {len(data)} bytes: expected at least 2 for its version")
+        raise ProtocolError(f"consumer protocol {kind} has {len(data)} bytes: expected at least 2 for its version")
     version: int = struct.unpack_from(">h", data)[0]
     if version < 0:
-        raise ProtocolError(f"consumer protocol {what} has version {version}: expected 0 or more")
+        raise ProtocolError(f"consumer protocol {kind} has version {version}: expected 0 or more")
     return min(version, VERSION)
 
 
 def _to_partitions(
     topics: Sequence[subscriptions.TopicPartition] | Sequence[assignments.TopicPartition],
 ) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(each.topic, partition) for each in topics for partition in each.partitions)
+    return tuple(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
 
 
 def _copy(data: Buffer | None) -> bytes | None:

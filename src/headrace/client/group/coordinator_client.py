@@ -50,7 +50,7 @@ class CoordinatorSender:
 
     @property
     def node_id(self) -> int | None:
-        """The node id of the coordinator; None if unknown."""
+        """The node id of the coordinator, or None if unknown."""
         return self._core.coordinators.known(CoordinatorType.GROUP, self._group_id)
 
     async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
@@ -90,7 +90,7 @@ class CoordinatorClient:
         self._sender.interrupt()
 
     def error(self, code: int) -> KafkaError | None:
-        """Returns the error of a response; None for code 0."""
+        """Returns the error of a response, or None for code 0."""
         error = error_for(code)
         if isinstance(error, _COORDINATOR_MOVED):
             self.forget(str(error))

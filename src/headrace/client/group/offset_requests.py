@@ -33,7 +33,9 @@ def commit_request(
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
-            partitions=[_commit_partition(index, offsets[TopicPartition(topic, index)]) for index in partitions],
+            partitions=[
+                _commit_partition(partition, offsets[TopicPartition(topic, partition)]) for partition in partitions
+            ],
         )
         for topic, partitions in group_by_topic(offsets).items()
     ]
@@ -46,9 +48,9 @@ def commit_request(
     )
 
 
-def _commit_partition(index: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+def _commit_partition(partition: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
     return OffsetCommitRequestPartition(
-        partition_index=index,
+        partition_index=partition,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         committed_metadata=offset.metadata,

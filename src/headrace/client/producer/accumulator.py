@@ -198,12 +198,12 @@ class Accumulator:
         """Chooses the next sticky partition (KIP-794)."""
         loads, candidates = None, queues.available
         if self.slow_leaders:
-            fast = [index for index in candidates if queues.queues[index].leader not in self.slow_leaders]
+            fast = [partition for partition in candidates if queues.queues[partition].leader not in self.slow_leaders]
             candidates = fast or candidates
         if self.config.adaptive and len(candidates) > 1:
             loads, fresh_until = self._loads.get(queues.topic, (None, 0.0))
             if fresh_until <= now:
-                loads = weigh([(index, len(queues.queues[index].batches)) for index in candidates])
+                loads = weigh([(partition, len(queues.queues[partition].batches)) for partition in candidates])
                 self._loads[queues.topic] = loads, now + _LOADS_FRESH_SECONDS
         queues.sticky = queues.queues[choose(self._random, len(queues.queues), candidates, loads)]
         queues.sticky_from = queues.sticky.closed_bytes

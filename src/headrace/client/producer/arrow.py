@@ -70,11 +70,11 @@ class ArrowFuture:
 
     def _pending(self) -> ProducerBatch | None:
         """Returns the first batch that is not done."""
-        for index in range(self._done, len(self._batches)):
-            for leaf in _parts_of(self._batches[index]):
+        for batch_index in range(self._done, len(self._batches)):
+            for leaf in _parts_of(self._batches[batch_index]):
                 if not leaf.is_done:
                     return leaf
-            self._done = index + 1
+            self._done = batch_index + 1
         return None
 
     @property
@@ -95,7 +95,7 @@ class ArrowFuture:
 
     @property
     def value(self) -> ArrowMetadata | None:
-        """The offsets of all rows; None until all are acknowledged."""
+        """The offsets of all rows, or None until all are acknowledged."""
         return ArrowMetadata(self._topic, self._rows, self.acknowledged) if self.succeeded() else None
 
     @property

@@ -117,7 +117,7 @@ class IdempotenceManager:
             self._init_task = self._sender_loop.create_task(self._init_producer_id())
 
     def produce_versions(self) -> tuple[int | None, int | None]:
-        """Returns the lowest and highest version of Produce to use; None for any."""
+        """Returns the lowest and highest version of Produce to use, or None for any."""
         return None, None
 
     def is_next(self, batch: ProducerBatch) -> bool:

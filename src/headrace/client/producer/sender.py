@@ -163,7 +163,7 @@ class Sender:
 
     def _send_produce(self, node_id: int, leader: _Leader, batches: list[ProducerBatch]) -> None:
         topics: dict[str, TopicProduceData] = {}
-        sent: dict[tuple[str | Uuid, int], ProducerBatch] = {}
+        batches_by_partition: dict[tuple[str | Uuid, int], ProducerBatch] = {}
         idempotence = self._idempotence
         min_version, max_version = (None, None) if idempotence is None else idempotence.produce_versions()
         for batch in batches:
@@ -175,7 +175,7 @@ class Sender:
                 if topic_id == ZERO_UUID:
                     max_version = min(max_version or _LAST_VERSION_WITH_NAMES, _LAST_VERSION_WITH_NAMES)
             topic.partition_data.append(PartitionProduceData(index=partition, records=batch.data))
-            sent[name, partition] = sent[topic.topic_id, partition] = batch
+            batches_by_partition[name, partition] = batches_by_partition[topic.topic_id, partition] = batch
             batch.in_flight = True
             self._in_flight[batch] = None
         request = ProduceRequest(
@@ -189,7 +189,7 @@ class Sender:
 
         def on_response(response: Message | None, error: BaseException | None) -> None:
             leader.in_flight -= 1
-            self._handle_response(batches, sent, response, error)
+            self._handle_response(batches, batches_by_partition, response, error)
             if self._poll_after_response:
                 self._wake()
 
@@ -198,7 +198,7 @@ class Sender:
             self._network.produce(node_id, request, min_version, max_version, on_response)
         except Exception as error:  # noqa: BLE001 - any error must fail or retry these batches
             leader.in_flight -= 1
-            self._handle_response(batches, sent, None, error)
+            self._handle_response(batches, batches_by_partition, None, error)
 
     def _update_slow_leaders(self, now: float) -> None:
         timeout = self.config.availability_timeout
@@ -211,12 +211,14 @@ class Sender:
     def _handle_response(
         self,
         batches: list[ProducerBatch],
-        sent: dict[tuple[str | Uuid, int], ProducerBatch],
+        batches_by_partition: dict[tuple[str | Uuid, int], ProducerBatch],
         response: Message | None,
         error: BaseException | None,
     ) -> None:
-        """Handles the response to a Produce request, or the error instead of one. `sent` has the batches by topic name
-        or ID, and partition."""
+        """Handles the response to a Produce request, or the error instead of one.
+
+        The keys of `batches_by_partition` are pairs of topic name or topic ID, and partition.
+        """
         now = self._clock.monotonic()
         completed: set[ProducerBatch] = set()
         for batch in batches:
@@ -235,7 +237,7 @@ class Sender:
             }
             for topic in response.responses:
                 for part in topic.partition_responses:
-                    batch_sent = sent.get((topic.name or topic.topic_id, part.index))
+                    batch_sent = batches_by_partition.get((topic.name or topic.topic_id, part.index))
                     if batch_sent is not None and batch_sent not in completed:
                         completed.add(batch_sent)
                         self._handle_partition_response(batch_sent, part, nodes, now)

@@ -101,15 +101,15 @@ class SenderLoop:
         self._set_timer(next_poll)
         self._has_polled.set()
 
-    def _set_timer(self, at: float) -> None:
+    def _set_timer(self, wake_time: float) -> None:
         if self._timer is not None:
-            if at >= self._timer_at:
+            if wake_time >= self._timer_at:
                 return  # the timer fires early, and is set again then
             self._timer.cancel()
             self._timer = None
-        if at != NEVER:
-            self._timer_at = at
-            delay = max(0.0, at - self._clock.monotonic() - TIMER_SLACK_SECONDS)
+        if wake_time != NEVER:
+            self._timer_at = wake_time
+            delay = max(0.0, wake_time - self._clock.monotonic() - TIMER_SLACK_SECONDS)
             self._timer = self._loop.call_later(delay, self._timer_fired)
 
     def _timer_fired(self) -> None:

@@ -80,8 +80,8 @@ def member_order(members: Members) -> list[str]:
 def java_hash(text: str) -> int:
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(data[::2], data[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    for high_byte, low_byte in zip(data[::2], data[1::2], strict=True):
+        value = (31 * value + (high_byte << 8 | low_byte)) & 0xFFFFFFFF
     return value
 
 

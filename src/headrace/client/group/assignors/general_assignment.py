@@ -35,7 +35,11 @@ class _Moves:
         """Returns the partition to move instead of `tp`: one of its topic that moved in the opposite direction."""
         if tp in self._route:
             source = self._route[tp][0]
-        opposite = [each for each, route in self._route.items() if route == (target, source) and each.topic == tp.topic]
+        opposite = [
+            other_tp
+            for other_tp, route in self._route.items()
+            if route == (target, source) and other_tp.topic == tp.topic
+        ]
         return min(opposite, key=_set_order) if opposite else tp
 
 
@@ -110,9 +114,9 @@ class GeneralAssignment:
 
     def _with_fewest(self, tp: TopicPartition, in_rack_only: bool = False) -> str | None:
         subscribers = [
-            each
-            for each in self._subscribers[tp.topic]
-            if not (in_rack_only and self._racks.is_in_other_rack(each, tp))
+            subscriber
+            for subscriber in self._subscribers[tp.topic]
+            if not (in_rack_only and self._racks.is_in_other_rack(subscriber, tp))
         ]
         return min(subscribers, key=lambda member: (self._counts[member], member), default=None)
 
@@ -160,11 +164,13 @@ class GeneralAssignment:
         counts = [self._counts[member] for member in changeable]
         if max(counts) - min(counts) <= 1:
             return True
-        most: dict[str, int] = {}
+        largest_counts: dict[str, int] = {}
         for tp, member in self._owner.items():
-            most[tp.topic] = max(most.get(tp.topic, 0), self._counts[member])
+            largest_counts[tp.topic] = max(largest_counts.get(tp.topic, 0), self._counts[member])
         return all(
-            self._counts[member] + 1 >= most[topic] for member in changeable for topic in self._subscribed[member]
+            self._counts[member] + 1 >= largest_counts[topic]
+            for member in changeable
+            for topic in self._subscribed[member]
         )
 
     @staticmethod

@@ -13,14 +13,16 @@ def are_racks_useful(member_racks: Iterable[str], racks: Mapping[TopicPartition,
     """Returns True if racks matter: a member shares a rack with a replica, and not all partitions have the same
     racks."""
     everywhere = frozenset().union(*racks.values())
-    return not everywhere.isdisjoint(member_racks) and any(each != everywhere for each in racks.values())
+    return not everywhere.isdisjoint(member_racks) and any(
+        partition_racks != everywhere for partition_racks in racks.values()
+    )
 
 
 class Racks:
     """The racks of a group. If racks do not matter, no member has one."""
 
     def __init__(self, topics: Topics, members: Members):
-        rack_of = {member: rack for member, each in members.items() if (rack := each.rack)}
+        rack_of = {member: rack for member, subscription in members.items() if (rack := subscription.rack)}
         partitions = {tp: topics.racks.get(tp, frozenset()) for tp in topics.all_partitions()} if rack_of else {}
         useful = are_racks_useful(rack_of.values(), partitions)
         self.rack_of = rack_of if useful else {}

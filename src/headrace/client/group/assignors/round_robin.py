@@ -35,7 +35,7 @@ class RoundRobinAssignor(Assignor):
         ordered = in_order(members)
         turn = 0
         for topic in sorted(topics.counts):
-            if not any(topic in each for each in subscribed.values()):
+            if not any(topic in topics_of_member for topics_of_member in subscribed.values()):
                 continue
             for tp in topics.partitions(topic):
                 while topic not in subscribed[ordered[turn % len(ordered)]]:

@@ -72,14 +72,14 @@ class _Claims:
     def _claim(
         self, member: str, tp: TopicPartition, generation: int, claims: dict[str, tuple[Iterable[TopicPartition], int]]
     ) -> None:
-        other = self.owner.get(tp)
-        if other is not None:
-            others = claims[other][1]
-            if generation < others:
+        other_member = self.owner.get(tp)
+        if other_member is not None:
+            other_generation = claims[other_member][1]
+            if generation < other_generation:
                 return
-            if tp in self.owned[other]:
-                self.owned[other].remove(tp)
-            if generation == others:
+            if tp in self.owned[other_member]:
+                self.owned[other_member].remove(tp)
+            if generation == other_generation:
                 self.disputed.add(tp)
                 self.owner[tp] = member
                 return
@@ -120,7 +120,7 @@ class StickyAssignor(Assignor):
             except ProtocolError:
                 continue
             previous_partitions = [
-                TopicPartition(each.topic, number) for each in data.previous_assignment for number in each.partitions
+                TopicPartition(topic.topic, number) for topic in data.previous_assignment for number in topic.partitions
             ]
             return previous_partitions, data.generation
         return (), NO_GENERATION
@@ -131,7 +131,7 @@ class StickyAssignor(Assignor):
     def _assign(self, topics: Topics, members: Members) -> tuple[dict[str, list[TopicPartition]], _Claims]:
         claims = _Claims(topics, {member: self._claims_of(members[member]) for member in member_order(members)})
         racks = Racks(topics, members)
-        if len({frozenset(each.topics) for each in members.values()}) <= 1:
+        if len({frozenset(subscription.topics) for subscription in members.values()}) <= 1:
             return _assign_equal(topics, claims, racks), claims
         return GeneralAssignment(
             topics, members, claims.owned, claims.previous_owner, racks, self._keeps_other_rack
@@ -175,21 +175,21 @@ def _assign_equal(topics: Topics, claims: _Claims, racks: Racks) -> dict[str, li
     below_min: list[str] = []
     at_min: list[str] = []
     for member, owned in claims.owned.items():
-        kept = sorted(
+        kept_tps = sorted(
             (tp for tp in owned if tp not in claims.disputed and not racks.is_in_other_rack(member, tp)),
             key=lambda tp: (tp.partition, tp.topic),
         )
-        if len(kept) < min_quota:
+        if len(kept_tps) < min_quota:
             below_min.append(member)
-        elif len(kept) >= max_quota and extras > 0:
+        elif len(kept_tps) >= max_quota and extras > 0:
             extras -= 1
-            kept = kept[:max_quota]
+            kept_tps = kept_tps[:max_quota]
         else:
-            kept = kept[:min_quota]
+            kept_tps = kept_tps[:min_quota]
             at_min.append(member)
-        assigned[member] = kept
-    taken = {tp for tps in assigned.values() for tp in tps}
-    unassigned = racks.fewest_members_first([tp for tp in everything if tp not in taken])
+        assigned[member] = kept_tps
+    assigned_tps = {tp for tps in assigned.values() for tp in tps}
+    unassigned = racks.fewest_members_first([tp for tp in everything if tp not in assigned_tps])
     assigner = _QuotaAssigner(assigned, sorted(below_min), sorted(at_min), min_quota, extras)
     if racks.rack_of:
         unassigned = assigner.assign_in_rack(unassigned, racks)
@@ -226,7 +226,7 @@ class _QuotaAssigner:
 
     def assign_in_rack(self, unassigned: list[TopicPartition], racks: Racks) -> list[TopicPartition]:
         """Assigns partitions to members in a rack with a replica. Returns the remaining partitions."""
-        left = []
+        remaining = []
         for tp in unassigned:
             size = len(self._below_min)
             turns = [(self._turn + step) % size for step in range(size)]
@@ -234,12 +234,12 @@ class _QuotaAssigner:
             if below_min is not None:
                 self._assign_below_min(tp, below_min)
                 continue
-            member = next((each for each in self._at_min if racks.is_in_rack(each, tp)), None)
+            member = next((candidate for candidate in self._at_min if racks.is_in_rack(candidate, tp)), None)
             if member is None or not self._extras:
-                left.append(tp)
+                remaining.append(tp)
             else:
                 self._assign_extra(tp, member)
-        return left
+        return remaining
 
     def _assign_extra(self, tp: TopicPartition, member: str) -> None:
         self._assigned[member].append(tp)
