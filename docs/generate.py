@@ -47,6 +47,13 @@ listener.security.protocol.map=LOCAL:PLAINTEXT,LAN:PLAINTEXT
 inter.broker.listener.name=LOCAL
 ```
 
+## As a service
+
+`headrace server --print-config` prints a commented `server.properties` with every config and its default. The package
+installs a systemd unit in `share/headrace/headrace.service`; its first lines have the commands that set up the service. It
+runs the broker as the user `headrace` with its data in `/var/lib/headrace`, restarts it after a failure, and stops it
+cleanly.
+
 There is no authentication yet: every client that can connect may do everything.
 
 ## Clients

@@ -9,6 +9,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.common.tool import Terminated, exit_on_broken_pipe, exit_with
+from headrace.common.extras import MissingExtraError
 
 TOOLS = {
     "broker-api-versions": (
@@ -91,6 +92,8 @@ class Tools(click.Group):
             sys.exit(error.exit_code)
         except click.ClickException as error:
             exit_with(error)
+        except MissingExtraError as error:
+            exit_with(click.ClickException(str(error)))
         except (KeyboardInterrupt, click.Abort) as error:
             sys.unraisablehook = lambda _: None  # a second Ctrl-C interrupts cleanup; hide its tracebacks
             sys.exit(143 if isinstance(error, Terminated) or isinstance(error.__context__, Terminated) else 130)

@@ -47,3 +47,16 @@ def test_runs_as_module() -> None:
     ran = run_module("dance")
     assert ran.returncode == 2
     assert "No such command 'dance'" in ran.stderr
+
+
+def test_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "headrace.shop.datagen", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in [name for name in sys.modules if name.startswith(("headrace.shop.datagen.", "headrace.records.arrow"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "headrace.shop.datagen")
+    ran = CliRunner().invoke(main, ["datagen", "--bootstrap-server", "127.0.0.1:1"])
+    assert ran.exit_code == 1
+    assert ran.stderr.splitlines() == [
+        "headrace: This feature needs pyarrow, which is not installed. Run: pip install 'headrace[arrow]'"
+    ]

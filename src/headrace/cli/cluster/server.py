@@ -67,7 +67,7 @@ def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
         from headrace.broker.config.broker import BrokerConfig  # imported late: a wrong command line fails faster
 
         config = BrokerConfig.load(properties)
-    except HeadraceError as error:
+    except (HeadraceError, OSError) as error:
         _fail(error)
     raise_file_limit()
     sys.exit(asyncio.run(_serve(config)))
@@ -94,7 +94,10 @@ def raise_file_limit() -> None:
 
 
 def _fail(error: BaseException) -> NoReturn:
-    message = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"Cannot access {os.fspath(error.filename)}: {error.strerror}"
+    else:
+        message = " ".join(str(error).split()) or type(error).__name__
     click.echo(f"headrace: {message}", err=True)
     sys.exit(1)
 
@@ -126,7 +129,6 @@ async def _serve(config: "BrokerConfig") -> int:
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     failed.cancel()
-    _logger.info("Shutting down")
     await broker.stop()
     return 1 if broker.failed.is_set() else 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.client_config import configs_for, known_configs
+from headrace.cli.common.connection import Connection
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.common.properties import read_properties
@@ -138,6 +139,7 @@ def datagen(
             duplicates=duplicates,
             devices=devices,
         )
+        Connection(bootstrap_server, client).check()
         create_topics(bootstrap_server, partitions, topics, configs_for("admin", client))
         generated = generate(
             bootstrap_server,

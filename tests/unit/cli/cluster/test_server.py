@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import resource
@@ -112,3 +113,14 @@ def test_print_config_rejects_unknown_configs() -> None:
     printed = CliRunner().invoke(main, ["server", "--print-config", "-o", "num.partitons=3"])
     assert printed.exit_code == 1
     assert "num.partitions" in printed.output
+
+
+def test_unreadable_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "data/meta.properties")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headrace.cli.cluster.server.set_up_logging", fail)
+    ran = CliRunner().invoke(main, ["server"])
+    assert ran.exit_code == 1
+    assert ran.stderr == "headrace: Cannot access data/meta.properties: Permission denied\n"
