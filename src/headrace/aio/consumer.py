@@ -1,7 +1,8 @@
 """The asyncio consumer. It runs on the event loop that `start` is called on, without a thread.
 
-Names and arguments are those of `headrace.Consumer`; methods that wait are coroutines. The methods of a rebalance
-listener may be coroutine functions. `getone` and `getmany` are aiokafka's names.
+- Methods have the names and arguments of `headrace.Consumer`. Methods that wait are coroutines.
+- The methods of a rebalance listener may be coroutine functions.
+- `getone` and `getmany` are aiokafka's names.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ class Consumer(AbstractConsumer[K, V]):
             async for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Takes the same configs as `headrace.Consumer`. Only one task at a time may use a consumer; any may call `wakeup`.
+    Takes the same configs as `headrace.Consumer`. Only one task at a time may use a consumer, but any task may call
+    `wakeup`.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class Consumer(AbstractConsumer[K, V]):
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Yields records one by one until no record arrives for `consumer_timeout_ms`. The position moves with each
-        record; a seek, a pause or a lost partition takes effect with the next record."""
+        record. A seek, a pause or a lost partition takes effect with the next record."""
         return self._iterate_until(self._iteration_timeout_ms)
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
@@ -165,14 +167,14 @@ class Consumer(AbstractConsumer[K, V]):
     # ---- offsets
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """Returns the offset of the next record; waits until it is known."""
+        """Returns the offset of the next record. Waits until it is known."""
         return await self._run_steps(self._position_steps(partition, timeout_ms))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns, for each partition, the first record whose timestamp (milliseconds) is equal or later; None if there
-        is none."""
+        """Returns, for each partition, the offset of the first record whose timestamp (milliseconds) is equal or later,
+        or None."""
         return await self._core.offsets_for_times(timestamps, timeout_ms)
 
     async def beginning_offsets(
@@ -184,7 +186,7 @@ class Consumer(AbstractConsumer[K, V]):
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the high watermark of each partition; with `read_committed` the last stable offset."""
+        """Returns the high watermark of each partition, or with `read_committed` the last stable offset."""
         return await self._core.end_offsets(partitions, timeout_ms)
 
     async def commit(
@@ -198,7 +200,7 @@ class Consumer(AbstractConsumer[K, V]):
         offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None,
         callback: Callable[[Offsets, KafkaError | None], object] | None = None,
     ) -> "asyncio.Future[None]":
-        """Commits without waiting; the future may be awaited. A later poll calls `callback(offsets, error)`."""
+        """Commits without waiting. The future may be awaited. A later poll calls `callback(offsets, error)`."""
         return self._core.commit_async(self._to_offsets(offsets), callback)
 
     @overload

@@ -144,7 +144,8 @@ class Producer(BaseProducer):
 
     async def init_transactions(self, transactional_id: str | None = None) -> None:
         """Gets the producer ID and epoch of the transactional ID and fences other producers with the same ID. Call it
-        once, before the first transaction; with a transactional ID, also between transactions to continue under it."""
+        once, before the first transaction. With the argument `transactional_id`, it may also be called between
+        transactions, and the producer continues with that ID."""
         await self._core.init_transactions(transactional_id)
 
     async def begin_transaction(self) -> None:

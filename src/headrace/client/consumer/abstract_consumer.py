@@ -119,7 +119,7 @@ class AbstractConsumer(Generic[K, V]):
     ) -> None:
         """Subscribes to topics, or to all topics whose names match a regular expression from the start.
 
-        The members of the group share the partitions; without a `group_id` this consumer reads all of them. Replaces an
+        The members of the group share the partitions. Without a `group_id` this consumer reads all of them. Replaces an
         earlier subscription.
         """
         self._check_open()
@@ -164,7 +164,8 @@ class AbstractConsumer(Generic[K, V]):
         self._seek_by_query(partitions, OffsetQuery("tail", tail=count))
 
     def seek_to_timestamp(self, timestamp: int, *partitions: TopicPartition) -> None:
-        """Seeks to the first record whose timestamp (milliseconds) is equal or later; to the end if there is none."""
+        """Seeks to the first record whose timestamp (milliseconds) is equal or later, or to the end if there is
+        none."""
         check_timestamp(timestamp)
         self._seek_by_query(partitions, OffsetQuery("time", timestamp))
 
@@ -232,7 +233,7 @@ class AbstractConsumer(Generic[K, V]):
         self._wake()
 
     def _poll_steps(self, timeout_ms: float, collect: Callable[[], T]) -> Steps[T | None]:
-        """Calls `collect` until it returns something, and returns that; None after `timeout_ms`. Runs the user
+        """Calls `collect` until it returns records, and returns them, or None after `timeout_ms`. Runs the user
         callbacks that are due."""
         core, ready = self._core, self._ready
         deadline = self._monotonic() + timeout_ms / 1000
@@ -321,7 +322,8 @@ class AbstractConsumer(Generic[K, V]):
         return lambda: self._core.collector.collect_arrow(limit)
 
     def _polled(self, records: Records[K, V] | None, update_offsets: bool) -> Records[K, V]:
-        """Returns to the user what a poll has collected."""
+        """Returns the collected records to the user, after the interceptors. Restores the positions unless
+        `update_offsets`."""
         if not records:
             return {}
         if not update_offsets:
@@ -347,7 +349,7 @@ class AbstractConsumer(Generic[K, V]):
         return timeout_ms if timeout_ms >= 0 else float("inf")
 
     def _collect_for_iteration(self) -> list[CollectedRecords]:
-        """Returns the next records of one partition, as a list of one; an empty list if there are none."""
+        """Returns the next records of one partition as a list of one item, or an empty list if there are none."""
         collector = self._core.collector
         while (collected := collector.collect_partition(self.config.max_poll_records)) is not None:
             if collected.records and self.config.interceptors:
@@ -361,7 +363,7 @@ class AbstractConsumer(Generic[K, V]):
         return []
 
     def _start_iteration(self, current: CollectedRecords) -> CollectedRecords:
-        """Prepares for returning records one by one; see `PartitionState.advance`."""
+        """Prepares for returning records one by one (see `PartitionState.advance`)."""
         self._subscription.start_iteration(current.state, current.version, current.leader_epoch)
         return current
 

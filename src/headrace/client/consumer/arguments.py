@@ -74,7 +74,7 @@ def seek_target(offset: "int | OffsetAndMetadata") -> OffsetAndMetadata:
 
 
 def to_offsets(offsets: "Mapping[TopicPartition, OffsetAndMetadata | int]") -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the offsets that the user wants to commit; plain numbers get empty metadata."""
+    """Returns the offsets that the user wants to commit. Plain numbers get empty metadata."""
     converted: dict[TopicPartition, OffsetAndMetadata] = {}
     for tp, value in offsets.items():
         check_partition(tp)

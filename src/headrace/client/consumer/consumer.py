@@ -39,8 +39,8 @@ class Consumer(AbstractConsumer[K, V]):
             for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Configs are keyword arguments (`group_id=...`) or a mapping with Kafka's names (`Consumer({"group.id": ...})`).
-    Only one thread at a time may use a consumer; any thread may call `wakeup`.
+    Configs are keyword arguments (`group_id=...`) or a mapping with Kafka's names (`Consumer({"group.id": ...})`). Only
+    one thread at a time may use a consumer, but any thread may call `wakeup`.
     """
 
     def __init__(self, *topics: str | Mapping[str, object], **keywords: Unpack[ConsumerKeywords[K, V]]):
@@ -125,7 +125,7 @@ class Consumer(AbstractConsumer[K, V]):
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Yields records one by one until no record arrives for `consumer_timeout_ms`. The position moves with each
-        record; a seek, a pause or a lost partition takes effect with the next record."""
+        record. A seek, a pause or a lost partition takes effect with the next record."""
         lock = self._subscription.lock
         while not self._closed:
             if self._current is None:
@@ -151,14 +151,14 @@ class Consumer(AbstractConsumer[K, V]):
     # ---- offsets
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """Returns the offset of the next record; waits until it is known."""
+        """Returns the offset of the next record. Waits until it is known."""
         return self._run_steps(self._position_steps(partition, timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns, for each partition, the first record whose timestamp (milliseconds) is equal or later; None if there
-        is none."""
+        """Returns, for each partition, the offset of the first record whose timestamp (milliseconds) is equal or later,
+        or None."""
         return self._run(self._core.offsets_for_times(timestamps, timeout_ms))
 
     def beginning_offsets(
@@ -170,7 +170,7 @@ class Consumer(AbstractConsumer[K, V]):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the high watermark of each partition; with `read_committed` the last stable offset."""
+        """Returns the high watermark of each partition, or with `read_committed` the last stable offset."""
         return self._run(self._core.end_offsets(partitions, timeout_ms))
 
     def commit(

@@ -11,8 +11,8 @@
 | `ConsumerCoordinator` | group membership and commits; None without a `group.id` |
 | `UserCallbacks` | listeners and commit callbacks that the thread that polls has to run |
 
-Owner: the event loop it is created on. The thread that polls may call the methods marked "Any thread": they take the
-subscription's lock, or schedule work on the loop.
+Owner: the event loop it is created on. The thread that polls may call the methods marked "Thread-safe": they acquire
+the subscription's lock or schedule work on the loop.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _ABANDON_MS = 1000
 
 
 class ConsumerCore:
-    """The loop's side of a consumer; both public consumers delegate to it. Implements `RebalanceHooks`."""
+    """The loop's side of a consumer. Both public consumers delegate to it. Implements `RebalanceHooks`."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ConsumerCore:
         random: Random | None = None,
         dialer: Dialer | None = None,
     ):
-        """`notify` wakes a waiting poll; it is called on the loop and from the thread that polls."""
+        """`notify` wakes a waiting poll. It is called on the loop and from the thread that polls."""
         if config.fetch_max_wait_ms >= config.request_timeout_ms:
             raise ConfigError(
                 f"fetch.max.wait.ms ({config.fetch_max_wait_ms}) must be less than request.timeout.ms "
@@ -137,13 +137,13 @@ class ConsumerCore:
     # ---- reacting to changes
 
     def changed(self) -> None:
-        """Any thread: the subscription, a position or the room in the buffer has changed."""
+        """Lets the loop react to a change of the subscription, a position or the free buffer space. Thread-safe."""
         if not self._work_is_due:
             self._work_is_due = True
             self.call(self._work)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Any thread: schedules a function call on the loop."""
+        """Schedules a function call on the loop. Thread-safe."""
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
@@ -212,14 +212,14 @@ class ConsumerCore:
         self._notify()
 
     def raise_error(self) -> None:
-        """Any thread: raises one error that occurred on the loop, if there is one."""
+        """Raises one error that occurred on the loop, if there is one. Thread-safe."""
         for key in list(self._errors):  # the loop may add errors concurrently
             error = self._errors.pop(key, None)
             if error is not None and (not isinstance(key, TopicPartition) or key in self.subscription.assigned):
                 raise error
 
     def forget_errors(self, tps: Iterable[TopicPartition]) -> None:
-        """Any thread: drops the errors of partitions whose position the user has changed."""
+        """Drops the errors of partitions whose position the user has changed. Thread-safe."""
         for tp in tps:
             self._errors.pop(tp, None)
 
@@ -251,13 +251,13 @@ class ConsumerCore:
     # ---- polls
 
     def poll_began(self) -> None:
-        """Any thread."""
+        """Marks the records of earlier polls as processed and tells the coordinator that a poll begins. Thread-safe."""
         self.subscription.mark_processed()
         if self.coordinator is not None:
             self.coordinator.poll_began()
 
     def poll_ended(self) -> None:
-        """Any thread."""
+        """Tells the coordinator that a poll has ended. Thread-safe."""
         if self.coordinator is not None:
             self.coordinator.poll_ended()
 
@@ -271,11 +271,11 @@ class ConsumerCore:
         return self.coordinator
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Any thread."""
+        """Returns the current group membership. Thread-safe."""
         return self._group().group_metadata()
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Any thread."""
+        """Schedules a rejoin of the group. Thread-safe."""
         self.call(self._group().request_rejoin, reason)
 
     async def commit(self, offsets: Offsets, timeout_ms: float | None) -> None:
@@ -363,7 +363,7 @@ class ConsumerCore:
         return self.client.statistics.take()
 
     def lag(self, tp: TopicPartition) -> int | None:
-        """Any thread."""
+        """Returns the number of offsets from the position to the end, or None if either is unknown. Thread-safe."""
         with self.subscription.lock:
             state = self.subscription.state(tp)
             end = state.end_offset(self._read_committed)

@@ -1,7 +1,10 @@
 """Deserializers, the counterparts of the producer's serializers.
 
-A deserializer is a function of the bytes (None for a null key or value), or an object with `deserialize(topic, data)`
-or, as in kafka-python since 3.0, `deserialize(topic, headers, data)`.
+A deserializer is one of:
+
+- a function of the bytes (None for a null key or value)
+- an object with `deserialize(topic, data)`
+- an object with `deserialize(topic, headers, data)`, as in kafka-python since 3.0
 """
 
 import json
@@ -41,7 +44,7 @@ class Deserializer(Protocol[T_co]):
     """Converts bytes to keys or values."""
 
     def deserialize(self, topic: str, data: bytes | None, /) -> T_co:
-        """Returns the key or value; `data` is None for a null."""
+        """Returns the key or value. `data` is None for a null."""
         ...
 
 
@@ -49,7 +52,7 @@ class DeserializerWithHeaders(Protocol[T_co]):
     """A deserializer that also receives the record's headers."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None, /) -> T_co:
-        """Returns the key or value; `data` is None for a null."""
+        """Returns the key or value. `data` is None for a null."""
         ...
 
 

@@ -24,7 +24,7 @@ class _Located(KafkaError):
 
 
 class RecordDeserializationError(_Located, DeserializationError):
-    """A deserializer failed; the cause is chained. The position stays at the record: seek past it to continue."""
+    """A deserializer failed. The cause is chained. The position stays at the record: seek past it to continue."""
 
     def __init__(self, tp: TopicPartition, offset: int, field: str):
         super().__init__(

@@ -1,12 +1,12 @@
 """Completed fetches that the user has not consumed: per partition a queue of records, errors and ends of partition.
 
-The loop adds, the thread that polls removes; the lock of the SubscriptionState guards everything here. A completed
-fetch keeps its partition's version at the time of the request. If the version has changed since (a seek, a reset, a
-revoked partition), the fetch is stale and is dropped. Fetches of paused partitions, and of partitions that are being
-revoked or validated, stay until they can be consumed.
-
-Partitions take turns: after one fetch of a partition follows the next partition. When the fetcher leaves partitions out
-because the buffer is full, it sets with `notify_when_drained` how many bytes must be consumed before `on_drained` runs.
+- The loop adds fetches, the thread that polls removes them. The lock of the SubscriptionState guards everything here.
+- A completed fetch keeps its partition's version at the time of the request. If the version has changed since (a seek,
+  a reset, a revoked partition), the fetch is stale and is dropped.
+- Fetches of paused partitions, and of partitions that are being revoked or validated, stay until they can be consumed.
+- Partitions take turns: after one fetch of a partition follows the next partition.
+- When the buffer is full, the fetcher leaves partitions out. It then sets with `notify_when_drained` how many bytes
+  must be consumed before `on_drained` runs.
 """
 
 from collections import deque

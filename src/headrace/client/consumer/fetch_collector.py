@@ -80,9 +80,10 @@ class FetchCollector:
         return records
 
     def collect_partition(self, max_records: int, quietly: bool = False) -> CollectedRecords | None:
-        """Returns records of the next partition, possibly none, or None if the buffer is empty. Moves no position.
+        """Returns records of the next partition (the list may be empty), or None if the buffer is empty. Moves no
+        position.
 
-        Raises the error that prevents the next record from being returned; returns None instead if `quietly`.
+        Raises the error that prevents the next record from being returned. With `quietly` it returns None instead.
         """
         if self._put_back_records and (put_back := self._take_put_back(max_records)) is not None:
             return put_back
@@ -150,7 +151,7 @@ class FetchCollector:
         return CorruptBatchError(tp, fetched.next_offset, error)
 
     def rewind(self, state: PartitionState, version: int) -> None:
-        """Drops what was fetched beyond the position, and fetches it again."""
+        """Drops the records fetched beyond the position, so that they are fetched again."""
         with self._subscription.lock:
             if state.version == version and state.has_position:
                 state.rewind()

@@ -3,12 +3,13 @@
     send_requests()  -->  a task per broker:  plan -> send -> put the response into the buffer -> plan ...
                                               nothing to fetch: wait for the next call of send_requests()
 
-A partition is fetched while less than `_ROUNDS_AHEAD` times `max.partition.fetch.bytes` of it are buffered; nothing is
-fetched while `queued.max.messages.kbytes` are buffered in total. So the next response is on its way while the user
-processes the last one, and memory stays bounded. While some partitions of a broker are full, the others are not fetched
-before one of them runs low: few large responses cost less than many small ones, and compete less with the user's thread
-for the GIL. Fetches use separate connections, because a broker handles the requests of a connection in order, and a
-fetch may wait for records.
+- A partition is fetched while less than `_ROUNDS_AHEAD` times `max.partition.fetch.bytes` of it are buffered. So the
+  next response is on its way while the user processes the last one.
+- Nothing is fetched while `queued.max.messages.kbytes` are buffered in total, so memory stays bounded.
+- While some partitions of a broker are full, the others are not fetched before one of them runs low. Few large
+  responses cost less than many small ones, and compete less with the user's thread for the GIL.
+- Fetches use separate connections, because a broker handles the requests of a connection in order, and a fetch may wait
+  for records.
 
 Owner: the loop. A partition's response is used only if the partition still has the version it was requested under.
 """
@@ -134,7 +135,7 @@ class Fetcher:
             self._wake_task(node_id)
 
     def _wake_task(self, node_id: int) -> None:
-        """Wakes the task of a broker; starts it if there is none."""
+        """Wakes the task of a broker, or starts it if there is none."""
         if node_id not in self._tasks:
             self._wakeups[node_id] = asyncio.Event()
             self._tasks[node_id] = self._loop.create_task(self._fetch_from(node_id))
@@ -144,7 +145,7 @@ class Fetcher:
     # ---- planning
 
     def _plans(self) -> dict[int, _FetchPlan]:
-        """Returns what to fetch now, by node id. The caller holds the lock."""
+        """Returns the partitions to fetch now, by node id. The caller holds the lock."""
         now = self._loop.time()
         view = self._metadata.view
         full = self._buffer.size_in_bytes >= self._limits.max_queued_bytes and not self._make_room()
@@ -391,7 +392,7 @@ class Fetcher:
         self._has_news = True
 
     def _handle_top_level_error(self, plan: _FetchPlan, code: int) -> None:
-        """Handles a top-level error. The session is reset already; the next request is a full one."""
+        """Handles a top-level error. The session is already reset, so the next request is a full one."""
         error = error_for(code)
         _logger.debug("Fetch failed: %s", error)
         if code in _SESSION_ERRORS:

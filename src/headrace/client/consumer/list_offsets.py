@@ -1,6 +1,6 @@
 """Looks up offsets by timestamp with ListOffsets requests to the partition leaders.
 
-Runs on the event loop. `list_offsets_once` sends one round of requests and separates results from errors;
+Runs on the event loop. `list_offsets_once` sends one round of requests and separates results from errors.
 `list_offsets` retries until it has every offset or the timeout expires.
 """
 
@@ -123,7 +123,7 @@ async def list_offsets(
     timeout_ms: float,
     backoff: Backoff,
 ) -> dict[TopicPartition, ListOffsetData]:
-    """Returns the offset of every partition; retries retriable errors. Raises the first other error, or
+    """Returns the offset of every partition. Retries retriable errors. Raises the first other error, or
     KafkaTimeoutError."""
     missing = dict(timestamps)
     offsets: dict[TopicPartition, ListOffsetData] = {}

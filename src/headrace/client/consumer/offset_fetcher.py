@@ -51,7 +51,7 @@ VersionedStates = list[tuple[PartitionState, int]]
 
 
 class CommittedOffsets(Protocol):
-    """Fetches committed offsets; implemented by `CommitRequestManager`."""
+    """Fetches committed offsets. `CommitRequestManager` implements it."""
 
     async def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
@@ -354,8 +354,8 @@ class OffsetFetcher:
             self.reset(state, f"the leader does not know the epoch of the records up to position {state.position}")
 
     def check_leader(self, state: PartitionState, leader_epoch: int) -> bool:
-        """Returns True if the partition can be fetched from the leader of this epoch; otherwise starts to validate the
-        position first. The caller holds the lock."""
+        """Returns True if the partition can be fetched from the leader of this epoch. Otherwise starts to validate the
+        position. The caller holds the lock."""
         if leader_epoch <= state.leader_epoch or leader_epoch == NO_EPOCH:
             return True
         if state.position_epoch == NO_EPOCH:

@@ -11,11 +11,14 @@ The states are librdkafka's. `_SUCCESSORS` lists the legal transitions, and only
     STOPPED        no longer assigned; the final state
 
 `version` grows whenever fetching continues elsewhere (a seek, a reset, a revoked partition). A request keeps the
-version it was sent under; its response is dropped if the version has changed.
+version it was sent under. Its response is dropped if the version has changed.
 
-Three offsets follow one another: `processed` <= `position` <= `fetch_offset`. Records below `fetch_offset` were
-fetched. Records below `position` were returned to the user. Records below `processed` were returned before the last
-poll began, so the user has processed them: an automatic commit may commit `processed` at any time.
+Three offsets follow one another: `processed` <= `position` <= `fetch_offset`.
+
+- Records below `fetch_offset` were fetched.
+- Records below `position` were returned to the user.
+- Records below `processed` were returned before the last poll began, so the user has processed them. An automatic
+  commit may commit `processed` at any time.
 
 There is no lock here: the lock of the SubscriptionState that owns the partition guards all of it.
 """
@@ -32,7 +35,7 @@ NO_EPOCH: Final = -1
 
 
 class FetchState(Enum):
-    """The state of fetching from one partition; see the drawing above."""
+    """The state of fetching from one partition. The module docstring describes the states."""
 
     NONE = "none"
     OFFSET_QUERY = "offset query"
@@ -198,7 +201,7 @@ class PartitionState:
         self.retry_at = 0.0
 
     def validate(self) -> None:
-        """Drops what was fetched beyond the position and starts validating the position."""
+        """Drops the records fetched beyond the position and starts to validate the position."""
         self._transition(FetchState.VALIDATE_WAIT)
         self.version += 1
         self.fetch_offset = self.position
@@ -211,7 +214,7 @@ class PartitionState:
         self.failures = 0
 
     def rewind(self) -> None:
-        """Drops what was fetched beyond the position; it will be fetched again."""
+        """Drops the records fetched beyond the position, so that they are fetched again."""
         self.version += 1
         self.fetch_offset = self.position
         self.eof_offset = UNKNOWN_OFFSET

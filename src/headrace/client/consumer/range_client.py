@@ -87,8 +87,8 @@ class RangeClient:
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the offsets at timestamps, or at EARLIEST or LATEST, or -1 if no record is that new.
-        With `read_committed`, LATEST is the last stable offset."""
+        """Returns the offsets at timestamps, or at EARLIEST or LATEST. An offset is -1 if no record is that new. With
+        `read_committed`, LATEST is the last stable offset."""
         if not timestamps:
             return {}
         listed = self._thread.run(

@@ -1,10 +1,10 @@
-"""Fetches and decodes one range of a partition's offsets into Arrow arrays; used by `range_client`.
+"""Fetches and decodes one range of a partition's offsets into Arrow arrays, for `range_client`.
 
 `RangeFetcher` runs on the event loop and keeps one fetch in flight ahead of the caller. `RangeDecoder` runs in the
 caller's thread. `fetch_once` sends one Fetch request without a fetch session.
 
-Invariant: retriable errors are retried until no data has arrived for `patience_ms`; an offset that the log does not
-have is an error immediately.
+Invariant: retriable errors are retried until no data has arrived for `patience_ms`. An offset out of the log's range is
+an error immediately.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class RangeFetcher:
             self._next_response = None
 
     async def _fetch(self, offset: int) -> FetchedRecords:
-        """Returns the first response from `offset` on with at least one batch; retries up to `patience_ms`."""
+        """Returns the first response from `offset` on with at least one batch. Retries up to `patience_ms`."""
         failures = 0
         last: KafkaError | None = None
         try:

@@ -5,11 +5,11 @@
     assign(partitions)     the user assigns partitions                     mode ASSIGNED
 
 Two threads share it: the loop (fetches, keeps the group membership) and the user's thread (polls, seeks). `lock` guards
-everything here and in the fetch buffer. Methods acquire it themselves; it is reentrant, so callers may hold it over
+everything here and in the fetch buffer. Methods acquire it themselves. It is reentrant, so callers may hold it over
 several calls. It is never held across an await or while user code runs.
 
-Code that changes what to fetch calls `changed` afterwards (from any thread). The consumer's core sets this hook and
-lets the loop react.
+Code that changes the partitions or offsets to fetch calls `changed` afterwards, from any thread. The consumer's core
+sets this hook and lets the loop react.
 """
 
 import re
@@ -45,7 +45,7 @@ class ConsumerRebalanceListener:
         """Called before partitions are revoked: the last chance to commit their offsets."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
-        """Called after partitions were assigned; with cooperative assignors only with the new ones."""
+        """Called after partitions were assigned. With cooperative assignors, `assigned` has only the new ones."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
         """Called when partitions were lost because the group removed this member. Other members may own them
@@ -73,7 +73,7 @@ class SubscriptionState:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics; with a pattern, the topics that matched last."""
+        """The subscribed topics. With a pattern, the topics that matched last."""
         return self._topics
 
     @property
@@ -163,7 +163,7 @@ class SubscriptionState:
                 self._set_assigned(frozenset(tps))
 
     def start_revoking(self, tps: Iterable[TopicPartition]) -> None:
-        """Stops fetching from partitions that are about to be revoked; their positions can still be committed."""
+        """Stops fetching from partitions that are about to be revoked. Their positions can still be committed."""
         with self.lock:
             for tp in tps:
                 if (state := self._states.get(tp)) is not None:

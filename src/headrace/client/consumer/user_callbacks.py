@@ -1,6 +1,6 @@
 """User callbacks: rebalance listeners, commit callbacks and interceptors that the thread that polls has to run.
 
-The loop adds a callback; a poll runs all that are waiting. The loop waits until a rebalance listener has run, in the
+The loop adds a callback. A poll runs all waiting callbacks. The loop waits until a rebalance listener has run, in the
 order of the rebalance. It does not wait for commit callbacks.
 """
 

@@ -142,19 +142,19 @@ class ConsumerCoordinator:
         self._needs_join.set()
 
     def poll_began(self) -> None:
-        """Any thread: a poll begins. `max.poll.interval.ms` does not count within a poll."""
+        """Stops the `max.poll.interval.ms` timer, because a poll begins. Thread-safe."""
         self._poll_timer.began()
 
     def poll_ended(self) -> None:
-        """Any thread: `max.poll.interval.ms` counts from here."""
+        """Restarts the `max.poll.interval.ms` timer, because a poll has ended. Thread-safe."""
         self._poll_timer.ended()
 
     def polled(self) -> None:
-        """Any thread: a poll has begun and ended."""
+        """Restarts the `max.poll.interval.ms` timer for a poll that began and ended at once. Thread-safe."""
         self._poll_timer.ended()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Any thread: returns the current membership, for `send_offsets_to_transaction`."""
+        """Returns the current membership, for `send_offsets_to_transaction`. Thread-safe."""
         return self.member.identity
 
     async def leave(self, reason: str = "the consumer unsubscribed", *, force: bool = False) -> None:
