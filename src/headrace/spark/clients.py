@@ -27,9 +27,9 @@ _clients: dict[Hashable, Any] = {}
 _lock = threading.Lock()
 
 
-def settings_key(kind: str, settings: Mapping[str, object], *more: Hashable) -> Hashable:
+def settings_key(kind: str, config: Mapping[str, object], *more: Hashable) -> Hashable:
     """Returns a key for `cached`, which is equal for equal settings."""
-    return (kind, tuple(sorted((name, repr(value)) for name, value in settings.items())), *more)
+    return (kind, tuple(sorted((name, repr(value)) for name, value in config.items())), *more)
 
 
 def cached(key: Hashable, create: Callable[[], T]) -> T:

@@ -47,9 +47,9 @@ class DataLossError(KafkaError):
     """Records were deleted before the query read them, and `failOnDataLoss` is true."""
 
 
-def range_client(settings: Mapping[str, str]) -> RangeClient:
+def range_client(config: Mapping[str, str]) -> RangeClient:
     """Returns the client of this process for these configs."""
-    return cached(settings_key("ranges", settings), lambda: RangeClient(settings))
+    return cached(settings_key("ranges", config), lambda: RangeClient(config))
 
 
 class Cluster:

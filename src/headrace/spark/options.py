@@ -83,10 +83,10 @@ def client_settings(
     Configs in `refused` raise `ConfigError` with the reason. Configs of other kinds of clients are ignored, because
     users pass the same options to reads and writes. A config that no client has raises `ConfigError`.
     """
-    given = lower_keys(options)
+    lowered = lower_keys(options)
     table = _TABLES[kind]
-    settings: dict[str, str] = {}
-    for name, value in given.items():
+    config: dict[str, str] = {}
+    for name, value in lowered.items():
         if not name.startswith(_PREFIX):
             continue
         key = name.removeprefix(_PREFIX)
@@ -94,17 +94,17 @@ def client_settings(
         if refused is not None and key in refused:
             raise ConfigError(f"the option 'kafka.{key}' cannot be set: {refused[key]}")
         if _has(table, key):
-            settings[key] = value
-        elif key in _JAVA_ONLY or any(_has(other, key) for other in _TABLES.values()):
+            config[key] = value
+        elif key in _JAVA_ONLY or any(_has(client_table, key) for client_table in _TABLES.values()):
             continue
         else:
             error = unknown_key(key, table.known())
             raise ConfigError(f"the option 'kafka.{key}': {error}")
-    if not settings.get("bootstrap.servers", "").strip():
+    if not config.get("bootstrap.servers", "").strip():
         raise ConfigError(
             f"the option '{BOOTSTRAP}' is missing: expected host:port of one or more brokers, separated by commas"
         )
-    return settings
+    return config
 
 
 def _has(table: ClientTable[Any], key: str) -> bool:
@@ -157,40 +157,40 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> "SourceOptions":
         """Parses and checks all options. If `streaming` is None, checks only what applies to both batches and
         streams."""
-        given = lower_keys(options)
-        settings = client_settings(given, refused=MANAGED_BY_SOURCE)
-        if "client.id" not in settings:
-            settings["client.id"] = settings.get("group.id") or given.get("groupidprefix") or "headrace-spark"
-        if "group.id" in settings and "groupidprefix" in given:
+        lowered = lower_keys(options)
+        config = client_settings(lowered, refused=MANAGED_BY_SOURCE)
+        if "client.id" not in config:
+            config["client.id"] = config.get("group.id") or lowered.get("groupidprefix") or "headrace-spark"
+        if "group.id" in config and "groupidprefix" in lowered:
             _logger.warning("Spark source: the option 'groupIdPrefix' is ignored because 'kafka.group.id' is set")
-        settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
+        config.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
         try:
-            CONSUMER_KEYS.load(settings)
+            CONSUMER_KEYS.load(config)
         except ConfigError as error:
             raise ConfigError(f"the options 'kafka.*': {error}") from None
         parsed = cls(
-            settings=settings,
-            subscription=_subscription(given),
-            starting=_spec(given, "starting", Latest() if streaming else Earliest()),
-            ending=_spec(given, "ending", Latest()),
-            latest_if_no_match=_choice(given, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+            settings=config,
+            subscription=_subscription(lowered),
+            starting=_spec(lowered, "starting", Latest() if streaming else Earliest()),
+            ending=_spec(lowered, "ending", Latest()),
+            latest_if_no_match=_choice(lowered, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
             == "latest",
-            fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
-            include_headers=_boolean(given, "includeHeaders", False),
-            push_filters=_boolean(given, "pushFilters", False),
-            min_partitions=_positive(given, "minPartitions"),
-            max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
-            max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
-            min_offsets_per_trigger=_positive(given, "minOffsetsPerTrigger"),
-            max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
-            poll_timeout_ms=_number(given, "kafkaConsumer.pollTimeoutMs", 120_000, 1),
-            offset_retries=_number(given, "fetchOffset.numRetries", 3, 1),
-            offset_retry_interval_ms=_number(given, "fetchOffset.retryIntervalMs", 10, 0),
+            fail_on_data_loss=_boolean(lowered, "failOnDataLoss", True),
+            include_headers=_boolean(lowered, "includeHeaders", False),
+            push_filters=_boolean(lowered, "pushFilters", False),
+            min_partitions=_positive(lowered, "minPartitions"),
+            max_records_per_partition=_positive(lowered, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=_positive(lowered, "maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=_positive(lowered, "minOffsetsPerTrigger"),
+            max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", lowered.get("maxtriggerdelay", "15m")),
+            poll_timeout_ms=_number(lowered, "kafkaConsumer.pollTimeoutMs", 120_000, 1),
+            offset_retries=_number(lowered, "fetchOffset.numRetries", 3, 1),
+            offset_retry_interval_ms=_number(lowered, "fetchOffset.retryIntervalMs", 10, 0),
         )
         if streaming is True:
-            _check_stream(given, parsed)
+            _check_stream(lowered, parsed)
         elif streaming is False:
-            _check_batch(given, parsed)
+            _check_batch(lowered, parsed)
         return parsed
 
 
@@ -200,17 +200,17 @@ _STRATEGIES = ("assign", "subscribe", "subscribePattern")
 _ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 
-def _subscription(given: Mapping[str, str]) -> Subscription:
-    chosen = [name for name in _STRATEGIES if name.lower() in given]
+def _subscription(options: Mapping[str, str]) -> Subscription:
+    strategies = [name for name in _STRATEGIES if name.lower() in options]
     names = ", ".join(f"'{name}'" for name in _STRATEGIES)
-    if not chosen:
+    if not strategies:
         raise ConfigError(f"no topic to read: expected one of the options {names}")
-    if len(chosen) > 1:
+    if len(strategies) > 1:
         raise ConfigError(
-            f"the options {' and '.join(repr(name) for name in chosen)} are set together: expected only one"
+            f"the options {' and '.join(repr(name) for name in strategies)} are set together: expected only one"
         )
-    (name,) = chosen
-    value = given[name.lower()].strip()
+    (name,) = strategies
+    value = options[name.lower()].strip()
     if name == "assign":
         return Subscription(partitions=parse_assign(name, value))
     if name == "subscribe":
@@ -229,16 +229,16 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     return Subscription(pattern=value)
 
 
-def _spec(given: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpec:
+def _spec(options: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpec:
     """Returns where to begin (`starting`) or end (`ending`). A timestamp for all partitions takes precedence over
     timestamps per partition, and these over offsets."""
-    if f"{side}timestamp" in given:
-        return Timestamp(_number(given, f"{side}Timestamp", 0, 0))
-    if f"{side}offsetsbytimestamp" in given:
+    if f"{side}timestamp" in options:
+        return Timestamp(_number(options, f"{side}Timestamp", 0, 0))
+    if f"{side}offsetsbytimestamp" in options:
         name = f"{side}OffsetsByTimestamp"
-        return SpecificTimestamps(parse_timestamps(name, given[name.lower()]))
+        return SpecificTimestamps(parse_timestamps(name, options[name.lower()]))
     name = f"{side}Offsets"
-    value = given.get(name.lower())
+    value = options.get(name.lower())
     if value is None:
         return default
     word = value.strip().lower()
@@ -249,7 +249,7 @@ def _spec(given: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpe
     return SpecificOffsets(parse_offsets(name, value))
 
 
-def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
+def _check_batch(options: Mapping[str, str], parsed: SourceOptions) -> None:
     if isinstance(parsed.starting, Latest):
         raise ConfigError("the option 'startingOffsets' cannot be 'latest' in a batch read: it would read nothing")
     if isinstance(parsed.ending, Earliest):
@@ -264,47 +264,49 @@ def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
                     word = "latest" if wrong == LATEST_OFFSET else "earliest"
                     raise ConfigError(f"the option '{name}' cannot be {word} ({wrong}) for {tp} in a batch read")
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-        if name.lower() in given:
+        if name.lower() in options:
             _logger.warning(
                 "Spark source: the option '%s' applies only to streams and is ignored in a batch read", name
             )
 
 
-def _check_stream(given: Mapping[str, str], parsed: SourceOptions) -> None:
+def _check_stream(options: Mapping[str, str], parsed: SourceOptions) -> None:
     for name in _ENDINGS:
-        if name.lower() in given:
+        if name.lower() in options:
             raise ConfigError(f"the option '{name}' cannot be set for a stream, which has no end")
-    low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
-    if low is not None and high is not None and low > high:
-        raise ConfigError(f"the option 'minOffsetsPerTrigger' ({low}) is higher than 'maxOffsetsPerTrigger' ({high})")
+    min_offsets, max_offsets = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
+        raise ConfigError(
+            f"the option 'minOffsetsPerTrigger' ({min_offsets}) is higher than 'maxOffsetsPerTrigger' ({max_offsets})"
+        )
 
 
-def _number(given: Mapping[str, str], name: str, default: int, low: int) -> int:
-    value = given.get(name.lower())
+def _number(options: Mapping[str, str], name: str, default: int, minimum: int) -> int:
+    value = options.get(name.lower())
     if value is None:
         return default
     try:
         number = int(value.strip())
     except ValueError:
-        number = low - 1
-    if number < low:
-        raise ConfigError(f"the option '{name}' is {value!r}: expected a whole number of at least {low}")
+        number = minimum - 1
+    if number < minimum:
+        raise ConfigError(f"the option '{name}' is {value!r}: expected a whole number of at least {minimum}")
     return number
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
-    return _number(given, name, 1, 1) if name.lower() in given else None
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    return _number(options, name, 1, 1) if name.lower() in options else None
 
 
-def _choice(given: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
-    value = given.get(name.lower(), default)
+def _choice(options: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = options.get(name.lower(), default)
     if value.strip().lower() not in choices:
         raise ConfigError(f"the option '{name}' is {value!r}: expected {' or '.join(map(repr, choices))}")
     return value.strip().lower()
 
 
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    return _choice(given, name, "true" if default else "false", ("true", "false")) == "true"
+def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    return _choice(options, name, "true" if default else "false", ("true", "false")) == "true"
 
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -21,7 +21,7 @@ __all__ = ["COLUMNS", "MANAGED_BY_SINK", "SinkOptions", "check_columns", "sink_o
 MANAGED_BY_SINK: dict[str, str] = {
     "key.serializer": "keys are written unchanged: cast the column 'key' to string or binary",
     "value.serializer": "values are written unchanged: cast the column 'value' to string or binary",
-    "transactional.id": "the sink creates one for field task; set the option 'sinkName' to change the names",
+    "transactional.id": "the sink creates one for each task; set the option 'sinkName' to change the names",
     "interceptor.classes": "interceptors do not support Arrow rows",
 }
 """Kafka configs that cannot be set for a write, and why."""
@@ -57,16 +57,16 @@ class SinkOptions:
 
 def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     """Parses and checks the options of a write."""
-    given = lower_keys(options)
-    settings = {**_DEFAULTS, **client_settings(given, "producer", MANAGED_BY_SINK)}
-    exactly_once = _guarantee(given)
-    if not exactly_once and "kafka.transaction.timeout.ms" not in given:
-        settings.pop("transaction.timeout.ms")
-    _check(settings, exactly_once)
-    topic = given.get("topic")
+    lowered = lower_keys(options)
+    config = {**_DEFAULTS, **client_settings(lowered, "producer", MANAGED_BY_SINK)}
+    exactly_once = _guarantee(lowered)
+    if not exactly_once and "kafka.transaction.timeout.ms" not in lowered:
+        config.pop("transaction.timeout.ms")
+    _check(config, exactly_once)
+    topic = lowered.get("topic")
     if topic is not None and not topic:
         raise ConfigError("the option 'topic' is empty: expected a topic name for all rows")
-    query_id, batch_id = given.get("queryid"), given.get("batchid")
+    query_id, batch_id = lowered.get("queryid"), lowered.get("batchid")
     if streaming and (query_id is not None or batch_id is not None):
         raise ConfigError("the options 'queryId' and 'batchId' apply only to batch writes: a stream has its own")
     if (query_id is None) != (batch_id is None):
@@ -74,18 +74,18 @@ def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     if query_id is not None and not exactly_once:
         raise ConfigError("the options 'queryId' and 'batchId' require deliveryGuarantee 'exactly-once'")
     return SinkOptions(
-        settings=settings,
-        admin_settings=client_settings(given, "admin"),
+        settings=config,
+        admin_settings=client_settings(lowered, "admin"),
         topic=topic,
         exactly_once=exactly_once,
         query_id=query_id,
         batch_id=None if batch_id is None else _batch_id(batch_id),
-        sink_name=given.get("sinkname", topic or ""),
+        sink_name=lowered.get("sinkname", topic or ""),
     )
 
 
-def _guarantee(given: Mapping[str, str]) -> bool:
-    text = given.get("deliveryguarantee", "exactly-once")
+def _guarantee(options: Mapping[str, str]) -> bool:
+    text = options.get("deliveryguarantee", "exactly-once")
     exactly_once = _GUARANTEES.get(text.strip().lower().replace("_", "-"))
     if exactly_once is None:
         raise ConfigError(
@@ -100,11 +100,11 @@ def _batch_id(text: str) -> int:
     return int(text)
 
 
-def _check(settings: Mapping[str, str], exactly_once: bool) -> None:
+def _check(config: Mapping[str, str], exactly_once: bool) -> None:
     """Runs the producer's own checks in the driver."""
     try:
-        more = {"transactional_id": "-"} if exactly_once else {}
-        check_config(PRODUCER_KEYS.load(settings, **more))
+        transactional = {"transactional_id": "-"} if exactly_once else {}
+        check_config(PRODUCER_KEYS.load(config, **transactional))
     except ConfigError as error:
         hint = (
             "; set the option deliveryGuarantee to 'at-least-once' to write without transactions"

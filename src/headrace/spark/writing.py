@@ -66,8 +66,8 @@ class WriteResult:
 class _ClosableProducer:
     """A producer with a short timeout for its close."""
 
-    def __init__(self, settings: dict[str, str]):
-        self.producer = Producer(settings)
+    def __init__(self, config: dict[str, str]):
+        self.producer = Producer(config)
 
     def close(self) -> None:
         self.producer.close(timeout_ms=_CLOSE_SECONDS * 1000)
@@ -76,11 +76,11 @@ class _ClosableProducer:
 class _CachedProducer(AbstractContextManager["_CachedProducer"]):
     """The cached producer for some configs. It is closed if the block raises."""
 
-    def __init__(self, settings: dict[str, str], transactional_id: str | None = None):
-        self._key = clients.settings_key("sink", settings, transactional_id is not None)
+    def __init__(self, config: dict[str, str], transactional_id: str | None = None):
+        self._key = clients.settings_key("sink", config, transactional_id is not None)
         if transactional_id is not None:
-            settings = {**settings, "transactional.id": transactional_id}
-        self.producer = clients.cached(self._key, lambda: _ClosableProducer(settings)).producer
+            config = {**config, "transactional.id": transactional_id}
+        self.producer = clients.cached(self._key, lambda: _ClosableProducer(config)).producer
 
     def __enter__(self) -> Self:
         return self
@@ -165,8 +165,8 @@ def write_at_least_once(options: SinkOptions, rows: Rows) -> WriteResult:
 
 def sink_admin(options: SinkOptions) -> Admin:
     """Returns the cached admin client, which reads markers."""
-    settings = dict(options.admin_settings)
-    return clients.cached(clients.settings_key("admin", settings), lambda: Admin(settings))
+    config = dict(options.admin_settings)
+    return clients.cached(clients.settings_key("admin", config), lambda: Admin(config))
 
 
 def _chain(first: pa.RecordBatch, others: Rows) -> Rows:

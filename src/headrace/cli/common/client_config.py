@@ -21,25 +21,25 @@ _PARTITIONER = "partitioner"
 _WARNED: set[str] = set()
 
 
-def known_configs(given: Mapping[str, str]) -> dict[str, str]:
+def known_configs(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the configs that some client knows, under our names. Prints a warning that names the others."""
     from headrace.client.config.table import ALIASES
 
-    named = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in given.items()}
-    found = _of_tls(named)
-    known = {name: value for name, value in found.items() if _is_known(name)}
-    if _STRATEGY in known:
-        known[_STRATEGY] = ",".join(
-            _ASSIGNORS.get(part.strip().rpartition(".")[2], part.strip()) for part in known[_STRATEGY].split(",")
+    dotted = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in properties.items()}
+    translated = _of_tls(dotted)
+    configs = {name: value for name, value in translated.items() if _is_known(name)}
+    if _STRATEGY in configs:
+        configs[_STRATEGY] = ",".join(
+            _ASSIGNORS.get(part.strip().rpartition(".")[2], part.strip()) for part in configs[_STRATEGY].split(",")
         )
-    ignored = sorted(set(found) - set(known) - _WARNED)
+    ignored = sorted(set(translated) - set(configs) - _WARNED)
     if ignored:
         _WARNED.update(ignored)
         click.echo(f"WARNING: Ignoring unknown client configs: {', '.join(ignored)}", err=True)
-    return known
+    return configs
 
 
-def configs_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
+def configs_for(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the configs that an `admin`, a `producer` or a `consumer` knows."""
     from headrace.client.config.admin import ADMIN_KEYS
     from headrace.client.config.consumer import CONSUMER_KEYS
@@ -50,7 +50,7 @@ def configs_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
     table = tables[kind]
     return {
         name: value
-        for name, value in given.items()
+        for name, value in properties.items()
         if name in table.keys or name in table.refused or name in _by_name(kind)
     }
 
@@ -71,21 +71,21 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _of_tls(given: Mapping[str, str]) -> dict[str, str]:
+def _of_tls(properties: Mapping[str, str]) -> dict[str, str]:
     """Drops configs of layers that the connection does not use, and replaces Java's names for PEM files."""
-    protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     left_out = {"PLAINTEXT": ("sasl.", "ssl."), "SSL": ("sasl.",)}.get(protocol, ())
-    found = {name: value for name, value in given.items() if not name.startswith(left_out)}
+    configs = {name: value for name, value in properties.items() if not name.startswith(left_out)}
     if protocol != "SSL":
-        return found
+        return configs
     for java, ours in (("ssl.truststore", ("ssl.cafile",)), ("ssl.keystore", ("ssl.certfile", "ssl.keyfile"))):
-        if found.get(f"{java}.type", "").upper() == "PEM" and f"{java}.location" in found:
-            location = found.pop(f"{java}.location")
-            found.update(dict.fromkeys(ours, location))
-            found.pop(f"{java}.type")
-    if "ssl.key.password" in found:
-        found["ssl.password"] = found.pop("ssl.key.password")
-    if found.get("ssl.endpoint.identification.algorithm") is not None:
-        checked = found.pop("ssl.endpoint.identification.algorithm").strip().lower() == "https"
-        found.setdefault("ssl.check.hostname", "true" if checked else "false")
-    return found
+        if configs.get(f"{java}.type", "").upper() == "PEM" and f"{java}.location" in configs:
+            location = configs.pop(f"{java}.location")
+            configs.update(dict.fromkeys(ours, location))
+            configs.pop(f"{java}.type")
+    if "ssl.key.password" in configs:
+        configs["ssl.password"] = configs.pop("ssl.key.password")
+    if configs.get("ssl.endpoint.identification.algorithm") is not None:
+        checked = configs.pop("ssl.endpoint.identification.algorithm").strip().lower() == "https"
+        configs.setdefault("ssl.check.hostname", "true" if checked else "false")
+    return configs

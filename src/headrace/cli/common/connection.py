@@ -56,10 +56,10 @@ class Connection:
         The user's file overrides the tool's *defaults*, and the command line (*overrides*) overrides both. If one of
         several servers has responded, the client uses that one and discovers the others from it.
         """
-        users = {**self.properties, **(overrides or {})}
-        chosen = configs_for(kind, users) if users else {}
+        properties = {**self.properties, **(overrides or {})}
+        user_configs = configs_for(kind, properties) if properties else {}
         servers = self._answered[0] if self._answered else self.servers
-        return {"client.id": "headrace-cli", **(defaults or {}), **chosen, "bootstrap.servers": servers}
+        return {"client.id": "headrace-cli", **(defaults or {}), **user_configs, "bootstrap.servers": servers}
 
     @contextmanager
     def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
@@ -125,12 +125,12 @@ class Connection:
             if waiting:
                 threading.Thread(target=contact, args=(waiting.pop(),), daemon=True).start()
             try:
-                found = results.get(timeout=_HEAD_START_SECONDS / len(servers) if waiting else None)
+                result = results.get(timeout=_HEAD_START_SECONDS / len(servers) if waiting else None)
             except queue.Empty:
                 continue
-            if not isinstance(found, Exception):
-                return found
-            errors.append(found)
+            if not isinstance(result, Exception):
+                return result
+            errors.append(result)
         for error in errors:
             if not isinstance(error, Failure):
                 raise error
@@ -142,8 +142,8 @@ class Connection:
 
     def _first_timeout_ms(self) -> int:
         """Returns the timeout of the first request: five seconds, or longer if the user's file sets one."""
-        given = [int(text) for key in _TIMEOUT_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
-        return max([_RESPONSE_MS, *given])
+        timeouts_ms = [int(text) for key in _TIMEOUT_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
+        return max([_RESPONSE_MS, *timeouts_ms])
 
     def check(self) -> None:
         """Raises a Failure if no broker responds."""
@@ -151,12 +151,12 @@ class Connection:
             pass
 
     def _servers(self) -> list[str]:
-        found = list(dict.fromkeys(each.strip() for each in self.servers.split(",") if each.strip()))
-        if not found:
+        servers = list(dict.fromkeys(server.strip() for server in self.servers.split(",") if server.strip()))
+        if not servers:
             raise click.UsageError("--bootstrap-server is missing; expected HOST:PORT[,HOST:PORT...]")
-        for each in found:
-            self._address(each)
-        return found
+        for server in servers:
+            self._address(server)
+        return servers
 
     @staticmethod
     def _address(text: str) -> tuple[str, int]:
@@ -173,21 +173,21 @@ def producer(config: dict[str, object]) -> "Iterator[Producer]":
     """Yields a producer that flushes at the end. After Ctrl-C it waits only briefly for unreachable brokers."""
     from headrace.client.producer.producer import Producer
 
-    made = Producer(config)
+    client = Producer(config)
     try:
-        yield made
+        yield client
     except KeyboardInterrupt:
-        made.close(timeout_ms=_CLOSE_MS)
+        client.close(timeout_ms=_CLOSE_MS)
         raise
     finally:
-        made.close()
+        client.close()
 
 
 def check_record_size(size: int | None, config: Mapping[str, object]) -> None:
     """Raises a usage error if a producer with these configs would reject the record, before allocating one."""
-    most = str(config.get("max.request.size", _MAX_REQUEST)).strip()
-    if size is not None and most.isdecimal() and size > int(most):
-        raise click.UsageError(f"--record-size {size}: expected at most max.request.size ({most})")
+    max_size = str(config.get("max.request.size", _MAX_REQUEST)).strip()
+    if size is not None and max_size.isdecimal() and size > int(max_size):
+        raise click.UsageError(f"--record-size {size}: expected at most max.request.size ({max_size})")
 
 
 def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
@@ -205,20 +205,20 @@ def read_client_config(ctx: click.Context, param: click.Parameter, path: str | N
     return known_configs(read_config(ctx, param, path))
 
 
-def client_key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def client_key_values(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Parses client configs given as `KEY=VALUE`; a click callback."""
-    return known_configs(key_values(ctx, param, given))
+    return known_configs(key_values(ctx, param, values))
 
 
-def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def key_values(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Parses repeated `KEY=VALUE` options; a click callback."""
-    found = {}
-    for each in given:
-        key, equals, value = each.partition("=")
+    properties = {}
+    for text in values:
+        key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{each!r}: expected KEY=VALUE", param=param)
-        found[key.strip()] = value
-    return found
+            raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param=param)
+        properties[key.strip()] = value
+    return properties
 
 
 def connection_options(function: F) -> F:

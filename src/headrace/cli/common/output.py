@@ -43,15 +43,15 @@ def table_lines(
 ) -> list[str]:
     """Returns a header line and one line per row, in aligned columns; numbers are right-aligned."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = [max([len(name), *(len(row[at]) for row in texts)]) for at, name in enumerate(columns)]
-    numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(columns))]
+    widths = [max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(columns)]
+    numeric = [bool(texts) and all(_is_number(row[index]) for row in texts) for index in range(len(columns))]
 
     def line(cells: Sequence[str], look: Callable[[str, str], dict[str, Any] | None]) -> str:
         parts = []
         for name, cell, width, to_right in zip(columns, cells, widths, numeric, strict=True):
             padded = cell.rjust(width) if to_right else cell.ljust(width)
-            chosen = look(name, cell)
-            parts.append(styled(padded, **chosen) if chosen else padded)
+            cell_style = look(name, cell)
+            parts.append(styled(padded, **cell_style) if cell_style else padded)
         return "  ".join(parts).rstrip()
 
     return [line(list(columns), lambda _, __: {"bold": True}), *(line(row, style) for row in texts)]

@@ -55,11 +55,11 @@ class Progress:
     def _write(self, text: str) -> None:
         # A wrapped line cannot be overwritten.
         text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
-        before, self._length = (
+        previous_length, self._length = (
             self._length,
             max(self._length, len(text)),
         )  # set first: an interrupt may come at any moment
-        sys.stderr.write("\r" + text.ljust(before))
+        sys.stderr.write("\r" + text.ljust(previous_length))
         sys.stderr.flush()
         self._length = len(text)
 
@@ -90,9 +90,9 @@ def in_parts(what: str, items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def in_time(seconds: float) -> str:
     """Formats a duration: 1 h 05 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    return f"{total // 3600} h {total % 3600 // 60:02d} min"

@@ -134,9 +134,9 @@ class _Kafka(click.Command):
             if "HEADRACE_TRACEBACK" in os.environ:
                 raise
             text = f"{type(error).__name__}: {sentence(error)} (set HEADRACE_TRACEBACK=1 to see the traceback)"
-            for given in ctx.params.values():
-                if isinstance(given, str) and not _is_text(given):
-                    text = f"{given!r} is not valid UTF-8"
+            for value in ctx.params.values():
+                if isinstance(value, str) and not _is_text(value):
+                    text = f"{value!r} is not valid UTF-8"
             raise _named(Failure(text), ctx) from error
 
 
@@ -157,10 +157,10 @@ def _named(failure: Failure, ctx: click.Context) -> Failure:
     return failure
 
 
-def _is_text(given: str) -> bool:
+def _is_text(text: str) -> bool:
     """Returns False for command-line bytes that are not valid in UTF-8 or in the locale."""
     try:
-        given.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -200,14 +200,14 @@ def read_file(path: str) -> bytes:
         raise click.UsageError(f"Cannot read {path}: {reason}") from None
 
 
-def exactly_one(given: dict[str, bool], what: str) -> str:
+def exactly_one(flags_set: dict[str, bool], what: str) -> str:
     """Returns the only flag that is set. Raises a usage error that names all flags otherwise."""
-    chosen = [flag for flag, is_set in given.items() if is_set]
-    if len(chosen) == 1:
-        return chosen[0]
-    flags = ", ".join(given)
-    actual = f"got {' and '.join(chosen)}" if chosen else "got none"
-    raise click.UsageError(f"Expected exactly one {what} of {flags}; {actual}")
+    set_flags = [flag for flag, is_set in flags_set.items() if is_set]
+    if len(set_flags) == 1:
+        return set_flags[0]
+    all_flags = ", ".join(flags_set)
+    actual = f"got {' and '.join(set_flags)}" if set_flags else "got none"
+    raise click.UsageError(f"Expected exactly one {what} of {all_flags}; {actual}")
 
 
 def only_with(flag: str, is_set: bool, allowed: bool, where: str) -> None:

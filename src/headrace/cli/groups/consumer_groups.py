@@ -126,7 +126,7 @@ def consumer_groups(
         "action",
     )
     way = [flag for name, flag in _RESET_FLAGS.items() if resets[name] is not None and resets[name] is not False]
-    for flag, given, where in (
+    for flag, is_set, where in (
         ("--offsets", offsets, ("--describe",)),
         ("--members", members, ("--describe",)),
         ("--verbose", verbose, ("--describe",)),
@@ -140,7 +140,7 @@ def consumer_groups(
         ("--topic", bool(topics), ("--reset-offsets", "--delete-offsets")),
         *((flag, True, ("--reset-offsets",)) for flag in way),
     ):
-        only_with(flag, given, action in where, " or ".join(where))
+        only_with(flag, is_set, action in where, " or ".join(where))
     if action not in ("--list", "--validate-regex") and bool(groups) == all_groups:
         raise click.UsageError(f"{action} needs either --group or --all-groups")
     if action == "--validate-regex":
@@ -157,9 +157,9 @@ def consumer_groups(
             raise click.UsageError("--watch cannot be combined with --members or --state")
         view = "members" if members else "state" if state is not None else "offsets"
         with connection.admin(timeout) as admin:
-            chosen = _chosen(admin, groups, all_groups)
+            group_ids = _chosen(admin, groups, all_groups)
             if watch is None:
-                _describe(admin, chosen, view, verbose, as_json)
+                _describe(admin, group_ids, view, verbose, as_json)
             else:
                 Watch(admin, lambda: _chosen(admin, groups, all_groups), watch, as_json).run()
         return 0
@@ -195,7 +195,7 @@ def _validate(text: str) -> int:
 
 def _chosen(admin: "Admin", groups: tuple[str, ...], all_groups: bool) -> list[str]:
     if all_groups:
-        return sorted(each.group_id for each in admin.list_groups() if each.protocol_type in ("consumer", ""))
+        return sorted(group.group_id for group in admin.list_groups() if group.protocol_type in ("consumer", ""))
     return list(dict.fromkeys(groups))
 
 
@@ -205,23 +205,27 @@ def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -
     wrong = sorted(set(types) - set(_TYPES))
     if wrong:
         raise click.UsageError(f"--type {wrong[0]!r}: expected {', '.join(_TYPES)}")
-    found = admin.list_groups(states_filter=states or None, types_filter=types or None)
-    found = sorted((each for each in found if each.protocol_type in ("consumer", "")), key=lambda each: each.group_id)
+    groups = admin.list_groups(states_filter=states or None, types_filter=types or None)
+    groups = sorted(
+        (group for group in groups if group.protocol_type in ("consumer", "")), key=lambda group: group.group_id
+    )
     if as_json:
-        print_json([{"group": each.group_id, "state": each.state, "type": each.type} for each in found])
+        print_json([{"group": group.group_id, "state": group.state, "type": group.type} for group in groups])
     elif state is None and type_ is None:
-        for each in found:
-            click.echo(each.group_id)
+        for group in groups:
+            click.echo(group.group_id)
     else:
-        extra = [("TYPE", [each.type.capitalize() for each in found])] if type_ is not None else []
-        extra += [("STATE", [each.state for each in found])] if state is not None else []
+        extra = [("TYPE", [group.type.capitalize() for group in groups])] if type_ is not None else []
+        extra += [("STATE", [group.state for group in groups])] if state is not None else []
         if is_terminal():
             names = ["GROUP", *(name for name, _ in extra)]
-            print_table(names, [[each.group_id, *(cells[at] for _, cells in extra)] for at, each in enumerate(found)])
+            print_table(
+                names, [[group.group_id, *(cells[index] for _, cells in extra)] for index, group in enumerate(groups)]
+            )
             return
-        width = max([25, *(len(each.group_id) for each in found)])
+        width = max([25, *(len(group.group_id) for group in groups)])
         for name, *cells in zip(
-            ["GROUP", *(each.group_id for each in found)], *([head, *cells] for head, cells in extra), strict=True
+            ["GROUP", *(group.group_id for group in groups)], *([head, *cells] for head, cells in extra), strict=True
         ):
             click.echo(" ".join([f"{name:<{width}}", *(f"{cell:<20}" for cell in cells)]))
 
@@ -245,29 +249,29 @@ def _camel(text: str) -> str:
 
 
 def _describe(admin: "Admin", names: list[str], view: str, verbose: bool, as_json: bool) -> None:
-    seen = group_views.read_lag(admin, names)
+    group_lags = group_views.read_lag(admin, names)
     if as_json:
-        print_json([group_views.as_json(each) for each in seen])
+        print_json([group_views.as_json(group_lag) for group_lag in group_lags])
         return
-    for number, each in enumerate(seen):
+    for number, group_lag in enumerate(group_lags):
         if is_terminal():
             if number:
                 click.echo()
             if view == "offsets":
-                group_views.print_offsets_for_people(each)
+                group_views.print_offsets_for_people(group_lag)
             elif view == "members":
-                group_views.print_members_for_people(each, verbose)
+                group_views.print_members_for_people(group_lag, verbose)
             else:
-                for line in group_views.title_lines(each):
+                for line in group_views.title_lines(group_lag):
                     click.echo(line)
             continue
-        group_views.warn_if_inactive(each.group)
+        group_views.warn_if_inactive(group_lag.group)
         if view == "offsets":
-            group_views.print_offsets(each, verbose)
+            group_views.print_offsets(group_lag, verbose)
         elif view == "members":
-            group_views.print_members(each.group, verbose)
+            group_views.print_members(group_lag.group, verbose)
         else:
-            group_views.print_state(each.group)
+            group_views.print_state(group_lag.group)
 
 
 class Watch:
@@ -296,23 +300,25 @@ class Watch:
                 click.echo(f"{sentence(error)}; retrying", err=True)
 
     def once(self) -> None:
-        seen = group_views.read_lag(self._admin, self._names())
+        group_lags = group_views.read_lag(self._admin, self._names())
         now = self._clock.monotonic()
         rates = {
-            each.group.group_id: group_views.Rates(self._before[each.group.group_id][1], each, now - then)
-            for each in seen
-            for then, _ in [self._before.get(each.group.group_id, (None, None))]
+            group_lag.group.group_id: group_views.Rates(
+                self._before[group_lag.group.group_id][1], group_lag, now - then
+            )
+            for group_lag in group_lags
+            for then, _ in [self._before.get(group_lag.group.group_id, (None, None))]
             if then is not None
         }
-        self._before = {each.group.group_id: (now, each) for each in seen}
+        self._before = {group_lag.group.group_id: (now, group_lag) for group_lag in group_lags}
         if self._as_json:
-            for each in seen:
-                click.echo(_one_line(group_views.as_json(each, rates.get(each.group.group_id))))
+            for group_lag in group_lags:
+                click.echo(_one_line(group_views.as_json(group_lag, rates.get(group_lag.group.group_id))))
             return
         if is_terminal():
             click.echo("\x1b[H\x1b[2J", nl=False)
-        for each in seen:
-            group_views.print_offsets_for_people(each, rates.get(each.group.group_id))
+        for group_lag in group_lags:
+            group_views.print_offsets_for_people(group_lag, rates.get(group_lag.group.group_id))
             click.echo()
 
 
@@ -326,13 +332,13 @@ def _delete(admin: "Admin", names: list[str], as_json: bool) -> int:
     results: dict[str, Any] = {}
     for part in in_parts("groups", names, _AT_ONCE):
         results.update(admin.delete_groups(part, raise_errors=False))
-    failed = {name: each.error for name, each in results.items() if each.error is not None}
-    done = [name for name in names if name not in failed]
+    failed = {name: result.error for name, result in results.items() if result.error is not None}
+    deleted = [name for name in names if name not in failed]
     if as_json:
         print_json([{"group": name, "error": str(failed[name]) if name in failed else None} for name in names])
         return 1 if failed else 0
-    if done:
-        quoted = ", ".join(f"'{name}'" for name in done)
+    if deleted:
+        quoted = ", ".join(f"'{name}'" for name in deleted)
         click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
     if failed:
         raise Failure("; ".join(f"Group '{name}' could not be deleted: {error}" for name, error in failed.items()))
@@ -379,7 +385,7 @@ def _reset(
         value = parse_datetime(value)
     elif way == "--by-duration":
         value = max(0, SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000))
-    wanted, path = parse_topics(topics), value
+    requested_topics, path = parse_topics(topics), value
     from_file = read_plan(value, names) if way == "--from-file" else {}
     described = admin.describe_groups(names, raise_errors=False)
     active = [
@@ -399,17 +405,19 @@ def _reset(
             else:
                 click.echo(f"{path} has no row for group '{name}'; its offsets are unchanged", err=True)
             continue
-        own = {} if wanted else admin.list_group_offsets([name])[name].offsets
-        plans[name] = reset.plan(name, partitions_of(admin, wanted) if wanted else sorted(own))
-    done: dict[str, Offsets] = {}
+        committed = {} if requested_topics else admin.list_group_offsets([name])[name].offsets
+        plans[name] = reset.plan(
+            name, partitions_of(admin, requested_topics) if requested_topics else sorted(committed)
+        )
+    completed: dict[str, Offsets] = {}
     try:
         for name, plan in plans.items():
             if execute and plan:
                 admin.alter_group_offsets(name, plan)
-            done[name] = plan
+            completed[name] = plan
     finally:  # report completed changes even if a later one fails
-        if done or not plans:
-            _print_plans(done, export, as_json, len(plans) > 1)
+        if completed or not plans:
+            _print_plans(completed, export, as_json, len(plans) > 1)
     return 0 if len(plans) == len(names) else 1
 
 
@@ -419,14 +427,18 @@ def _print_plans(plans: "dict[str, Offsets]", export: bool, as_json: bool, names
     ]
     if as_json:
         print_json(
-            [{"group": name, "topic": tp.topic, "partition": tp.partition, "offset": at} for name, tp, at in rows]
+            [
+                {"group": name, "topic": tp.topic, "partition": tp.partition, "offset": offset}
+                for name, tp, offset in rows
+            ]
         )
     elif export:
         for name, tp, offset in rows:
             click.echo((f"{name}," if names_groups else "") + f"{tp.topic},{tp.partition},{offset}")
     elif is_terminal():
         print_table(
-            ("GROUP", "TOPIC", "PARTITION", "NEW OFFSET"), [(name, tp.topic, tp.partition, at) for name, tp, at in rows]
+            ("GROUP", "TOPIC", "PARTITION", "NEW OFFSET"),
+            [(name, tp.topic, tp.partition, offset) for name, tp, offset in rows],
         )
     else:
         widths = [

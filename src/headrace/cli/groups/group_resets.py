@@ -40,18 +40,18 @@ def parse_datetime(text: str) -> int:
     try:
         if "T" not in text:
             raise ValueError("no T")
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(
             f"--to-datetime {text!r}: expected YYYY-MM-DDThh:mm:ss.sss, optionally with a zone (default: UTC)"
         ) from None
-    return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
+    return max(0, round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
-def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
+def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     """Parses `events` or `events:0,2`. None means all partitions."""
     topics: dict[str, list[int] | None] = {}
-    for text in given:
+    for text in texts:
         name, colon, numbers = text.partition(":")
         if not colon:
             topics[name] = None
@@ -65,17 +65,19 @@ def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
 
 def partitions_of(admin: "Admin", topics: Mapping[str, list[int] | None]) -> list[TopicPartition]:
     described = admin.describe_topics(list(topics), raise_errors=False)
-    found = []
+    partitions = []
     for name, numbers in topics.items():
         error = described[name].error
         if error is not None:
             raise Failure(f"Topic {name} does not exist" if error.code == _UNKNOWN_TOPIC else f"Topic {name}: {error}")
-        there = {each.partition for each in described[name].partitions}
-        missing = sorted(set(numbers or ()) - there)
+        existing = {partition.partition for partition in described[name].partitions}
+        missing = sorted(set(numbers or ()) - existing)
         if missing:
-            raise Failure(f"Topic {name} has no partition {missing[0]}; its partitions are 0 to {len(there) - 1}")
-        found += [TopicPartition(name, number) for number in (numbers if numbers is not None else sorted(there))]
-    return found
+            raise Failure(f"Topic {name} has no partition {missing[0]}; its partitions are 0 to {len(existing) - 1}")
+        partitions += [
+            TopicPartition(name, number) for number in (numbers if numbers is not None else sorted(existing))
+        ]
+    return partitions
 
 
 def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
@@ -126,7 +128,8 @@ class Reset:
         if self._way == "--to-offset":
             return self._within(dict.fromkeys(partitions, self._value))  # type: ignore[arg-type]
         committed = {
-            tp: each.offset for tp, each in self._admin.list_group_offsets({group: partitions})[group].offsets.items()
+            tp: committed_offset.offset
+            for tp, committed_offset in self._admin.list_group_offsets({group: partitions})[group].offsets.items()
         }
         missing = [tp for tp in partitions if tp not in committed]
         if self._way == "--shift-by":
@@ -144,25 +147,26 @@ class Reset:
     def _listed(self, partitions: list[TopicPartition], when: int) -> Offsets:
         if not partitions:
             return {}
-        found = self._admin.list_partition_offsets(dict.fromkeys(partitions, when))
-        return {tp: found[tp].offset for tp in partitions}
+        offsets = self._admin.list_partition_offsets(dict.fromkeys(partitions, when))
+        return {tp: offsets[tp].offset for tp in partitions}
 
     def _by_time(self, partitions: list[TopicPartition], time_ms: int) -> Offsets:
         from headrace.client.admin.types import OffsetSpec
 
-        found = self._listed(partitions, time_ms)
-        late = [tp for tp, offset in found.items() if offset < 0]
-        return {**found, **self._listed(late, OffsetSpec.LATEST)}
+        offsets = self._listed(partitions, time_ms)
+        late = [tp for tp, offset in offsets.items() if offset < 0]
+        return {**offsets, **self._listed(late, OffsetSpec.LATEST)}
 
-    def _within(self, wanted: Offsets) -> Offsets:
+    def _within(self, offsets: Offsets) -> Offsets:
         from headrace.client.admin.types import OffsetSpec
 
-        first, last = self._listed(list(wanted), OffsetSpec.EARLIEST), self._listed(list(wanted), OffsetSpec.LATEST)
-        kept = {}
-        for tp, offset in wanted.items():
-            kept[tp] = min(max(offset, first[tp]), last[tp])
-            if kept[tp] != offset:
+        first, last = self._listed(list(offsets), OffsetSpec.EARLIEST), self._listed(list(offsets), OffsetSpec.LATEST)
+        in_range = {}
+        for tp, offset in offsets.items():
+            in_range[tp] = min(max(offset, first[tp]), last[tp])
+            if in_range[tp] != offset:
                 click.echo(
-                    f"WARN: New offset ({offset}) of {tp} is out of range. Value will be set to {kept[tp]}", err=True
+                    f"WARN: New offset ({offset}) of {tp} is out of range. Value will be set to {in_range[tp]}",
+                    err=True,
                 )
-        return kept
+        return in_range

@@ -42,7 +42,7 @@ class GroupLag:
 
     @property
     def total(self) -> int:
-        return sum(each.lag or 0 for each in self.partitions)
+        return sum(partition.lag or 0 for partition in self.partitions)
 
 
 def read_lag(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
@@ -52,29 +52,37 @@ def read_lag(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
     if not names:
         return []
     groups = admin.describe_groups(names)
-    committed = {name: each.offsets for name, each in admin.list_group_offsets(names).items()}
+    committed = {name: group_offsets.offsets for name, group_offsets in admin.list_group_offsets(names).items()}
     readers = {
         name: {tp: member for member in group.members for tp in member.assignment} for name, group in groups.items()
     }
-    wanted = {tp for name in names for tp in (*committed[name], *readers[name])}
-    ends = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST), raise_errors=False) if wanted else {}
-    found = []
+    all_partitions = {tp for name in names for tp in (*committed[name], *readers[name])}
+    ends = (
+        admin.list_partition_offsets(dict.fromkeys(all_partitions, OffsetSpec.LATEST), raise_errors=False)
+        if all_partitions
+        else {}
+    )
+    group_lags = []
     for name in names:
         partitions = []
         for tp in sorted({*committed[name], *readers[name]}):
-            at, end = committed[name].get(tp), ends[tp]
-            epoch = None if at is None or at.leader_epoch is None or at.leader_epoch < 0 else at.leader_epoch
+            commit, end = committed[name].get(tp), ends[tp]
+            epoch = (
+                None
+                if commit is None or commit.leader_epoch is None or commit.leader_epoch < 0
+                else commit.leader_epoch
+            )
             partitions.append(
                 PartitionLag(
                     tp,
-                    None if at is None else at.offset,
+                    None if commit is None else commit.offset,
                     end.offset if end.error is None else None,
                     epoch,
                     readers[name].get(tp),
                 )
             )
-        found.append(GroupLag(groups[name], tuple(partitions)))
-    return found
+        group_lags.append(GroupLag(groups[name], tuple(partitions)))
+    return group_lags
 
 
 def warn_if_inactive(group: "GroupDescription") -> None:
@@ -100,19 +108,19 @@ def _width(texts: Iterable[object], least: int = 15) -> int:
     return max([least, *(len(_dash(text)) for text in texts)])
 
 
-def print_offsets(seen: GroupLag, verbose: bool) -> None:
+def print_offsets(group_lag: GroupLag, verbose: bool) -> None:
     rows = [
         (
-            seen.group.group_id,
-            each.tp.topic,
-            each.tp.partition,
-            *((each.leader_epoch,) if verbose else ()),
-            each.committed,
-            each.end,
-            each.lag,
-            *_reader(each.member),
+            group_lag.group.group_id,
+            partition.tp.topic,
+            partition.tp.partition,
+            *((partition.leader_epoch,) if verbose else ()),
+            partition.committed,
+            partition.end,
+            partition.lag,
+            *_reader(partition.member),
         )
-        for each in seen.partitions
+        for partition in group_lag.partitions
     ]
     if not rows:
         return
@@ -198,34 +206,43 @@ def print_state(group: "GroupDescription") -> None:
 _STATE_COLORS = {"Stable": "green", "Empty": "yellow", "Dead": "red"}
 
 
-def title_lines(seen: GroupLag, rates: "Rates | None" = None) -> list[str]:
+def title_lines(group_lag: GroupLag, rates: "Rates | None" = None) -> list[str]:
     """Returns a summary for a terminal: name, state, strategy, members and total lag."""
-    group = seen.group
+    group = group_lag.group
     state = styled(group.state, fg=_STATE_COLORS.get(group.state, "magenta"))
     strategy = f", {group.protocol}" if group.protocol else ""
-    lag = styled(f"lag {seen.total:,}", bold=True, fg="red" if seen.total else "green")
+    lag = styled(f"lag {group_lag.total:,}", bold=True, fg="red" if group_lag.total else "green")
     lines = [
         f"{styled(group.group_id, bold=True, fg='cyan')}  {state}{strategy}, {len(group.members)} members, "
         f"coordinator {coordinator_text(group)}, {lag}"
     ]
     if rates is not None:
-        lines.append(rates.summary(seen.total))
+        lines.append(rates.summary(group_lag.total))
     return lines
 
 
-def print_offsets_for_people(seen: GroupLag, rates: "Rates | None" = None) -> None:
-    for line in title_lines(seen, rates):
+def print_offsets_for_people(group_lag: GroupLag, rates: "Rates | None" = None) -> None:
+    for line in title_lines(group_lag, rates):
         click.echo(line)
     names = ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"]
     if rates is not None:
         names += ["READ/S", "WRITTEN/S"]
     names += ["MEMBER", "HOST"]
     rows: list[list[object]] = []
-    for each in seen.partitions:
-        row: list[object] = [each.tp.topic, each.tp.partition, each.committed, each.end, each.lag]
+    for partition in group_lag.partitions:
+        row: list[object] = [
+            partition.tp.topic,
+            partition.tp.partition,
+            partition.committed,
+            partition.end,
+            partition.lag,
+        ]
         if rates is not None:
-            row += rates.of(each.tp)
-        row += [each.member.member_id if each.member else None, each.member.host if each.member else None]
+            row += rates.of(partition.tp)
+        row += [
+            partition.member.member_id if partition.member else None,
+            partition.member.host if partition.member else None,
+        ]
         rows.append(row)
     if rows:
         print_table(
@@ -233,8 +250,8 @@ def print_offsets_for_people(seen: GroupLag, rates: "Rates | None" = None) -> No
         )
 
 
-def print_members_for_people(seen: GroupLag, verbose: bool) -> None:
-    for line in title_lines(seen):
+def print_members_for_people(group_lag: GroupLag, verbose: bool) -> None:
+    for line in title_lines(group_lag):
         click.echo(line)
     names = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", *(["ASSIGNMENT"] if verbose else [])]
     rows = [
@@ -246,7 +263,7 @@ def print_members_for_people(seen: GroupLag, verbose: bool) -> None:
             len(member.assignment),
             *([assignment_text(member.assignment)] if verbose else []),
         ]
-        for member in seen.group.members
+        for member in group_lag.group.members
     ]
     if rows:
         print_table(names, rows)
@@ -257,13 +274,13 @@ class Rates:
 
     def __init__(self, before: GroupLag, now: GroupLag, seconds: float):
         self._seconds = max(seconds, 1e-9)
-        old = {each.tp: each for each in before.partitions}
+        previous = {partition.tp: partition for partition in before.partitions}
         self._of: dict[TopicPartition, tuple[float | None, float | None]] = {}
-        for each in now.partitions:
-            was = old.get(each.tp)
-            self._of[each.tp] = (
-                self._rate(was.committed if was else None, each.committed),
-                self._rate(was.end if was else None, each.end),
+        for partition in now.partitions:
+            earlier = previous.get(partition.tp)
+            self._of[partition.tp] = (
+                self._rate(earlier.committed if earlier else None, partition.committed),
+                self._rate(earlier.end if earlier else None, partition.end),
             )
 
     def _rate(self, before: int | None, now: int | None) -> float | None:
@@ -293,14 +310,14 @@ class Rates:
         return f"{text}: lag is {'growing' if gain < 0 else 'constant'}"
 
 
-def as_json(seen: GroupLag, rates: Rates | None = None) -> dict[str, Any]:
-    group = seen.group
+def as_json(group_lag: GroupLag, rates: Rates | None = None) -> dict[str, Any]:
+    group = group_lag.group
     document: dict[str, Any] = {
         "group": group.group_id,
         "state": group.state,
         "assignment_strategy": group.protocol or None,
         "coordinator": group.coordinator.id if group.coordinator else None,
-        "total_lag": seen.total,
+        "total_lag": group_lag.total,
         "members": [
             {
                 "member_id": member.member_id,
@@ -313,15 +330,15 @@ def as_json(seen: GroupLag, rates: Rates | None = None) -> dict[str, Any]:
         ],
         "partitions": [
             {
-                "topic": each.tp.topic,
-                "partition": each.tp.partition,
-                "committed": each.committed,
-                "leader_epoch": each.leader_epoch,
-                "end": each.end,
-                "lag": each.lag,
-                "member_id": each.member.member_id if each.member else None,
+                "topic": partition.tp.topic,
+                "partition": partition.tp.partition,
+                "committed": partition.committed,
+                "leader_epoch": partition.leader_epoch,
+                "end": partition.end,
+                "lag": partition.lag,
+                "member_id": partition.member.member_id if partition.member else None,
             }
-            for each in seen.partitions
+            for partition in group_lag.partitions
         ],
     }
     if rates is not None:

@@ -120,7 +120,7 @@ def datagen(
         events = DEFAULT_EVENTS
     if span is None and rate is None:
         span = DEFAULT_SPAN_SECONDS
-    given = dict(_key_value(each) for each in properties)
+    producer_properties = dict(_key_value(text) for text in properties)
     topics = {LOG: log_topic, DB: db_topic}
     received_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -147,7 +147,7 @@ def datagen(
             rate=rate,
             start_ms=start,
             topics=topics,
-            producer_settings={**configs_for("producer", client), **given},
+            producer_settings={**configs_for("producer", client), **producer_properties},
             report=display.show,
             stopped=lambda: bool(received_signals),
         )
@@ -177,8 +177,8 @@ class _Display:
         if generated.events == 0:
             self._began = self._clock.monotonic()
             return
-        done = generated.events == self._events
-        if self._quiet or not (done or self._progress.is_due()):
+        is_complete = generated.events == self._events
+        if self._quiet or not (is_complete or self._progress.is_due()):
             return
         passed = self._clock.monotonic() - self._began
         speed = rate_text(generated.events, sent_bytes, passed)
@@ -186,10 +186,9 @@ class _Display:
             line = f"{generated.events:,} events  {speed}  {time_text(passed)}"
         else:
             share = generated.events / self._events
-            left = passed / share - passed
-            line = (
-                f"{bar(share)} {share:4.0%}  {generated.events:,} of {self._events:,}  {speed}  {time_text(left)} left"
-            )
+            remaining = passed / share - passed
+            counts = f"{generated.events:,} of {self._events:,}"
+            line = f"{bar(share)} {share:4.0%}  {counts}  {speed}  {time_text(remaining)} left"
         self._progress.show(line)
 
     def end(self) -> None:

@@ -49,9 +49,9 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
-        others = {name: summary for name, (_, summary) in _ELSEWHERE.items()}
+        imported_on_use = {name: summary for name, (_, summary) in _ELSEWHERE.items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted({**own, **others}.items()))
+            formatter.write_dl(sorted({**own, **imported_on_use}.items()))
 
 
 @click.group(cls=_Commands, no_args_is_help=True)
@@ -75,27 +75,29 @@ def describe(name: str) -> None:
     NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
     """
     with _one_line():
-        found = _load(name)
-        click.echo("\n".join(description(found)))
+        loaded = _load(name)
+        click.echo("\n".join(description(loaded)))
 
 
-def description(found: Pipeline) -> list[str]:
+def description(definition: Pipeline) -> list[str]:
     """Returns a pipeline's description as lines."""
-    lines = [found.name]
-    lines += [f"  {line}".rstrip() for line in found.description.splitlines()]
-    for flow in found.flows:
+    lines = [definition.name]
+    lines += [f"  {line}".rstrip() for line in definition.description.splitlines()]
+    for flow in definition.flows:
         lines += ["", f"flow {flow.name}", *_table([(name, _source(topic)) for name, topic in flow.sources.items()])]
-    places = [(output, _place(place)) for output, each in found.outputs.items() for place in each]
+    places = [
+        (output, _place(place)) for output, output_places in definition.outputs.items() for place in output_places
+    ]
     lines += ["", "outputs", *_table(places)]
-    if found.settings:
-        settings = [(f"{name}={_shown(value)}", type(value).__name__) for name, value in found.settings.items()]
+    if definition.settings:
+        settings = [(f"{name}={_shown(value)}", type(value).__name__) for name, value in definition.settings.items()]
         lines += ["", "settings (--set)", *_table(settings)]
     return lines
 
 
 def _table(rows: list[tuple[str, str]]) -> list[str]:
-    width = max(len(left) for left, _ in rows)
-    return [f"  {left:{width}}  {right}".rstrip() for left, right in rows]
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:{width}}  {text}".rstrip() for name, text in rows]
 
 
 def _source(topic: Topic) -> str:
@@ -114,15 +116,15 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def key_values(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def key_values(_context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parses repeated KEY=VALUE options."""
-    found = {}
-    for text in given:
+    values = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param=option)
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values
 
 
 @pipeline.command()
@@ -187,12 +189,12 @@ def run(
     with _one_line():
         with requires_extra("spark"):
             import pyspark  # noqa: F401 - report a missing PySpark before topics are created
-        found = _load(name)
+        definition = _load(name)
         from headrace.pipelines.run_settings import RunSettings, check_run
         from headrace.pipelines.sessions import quiet_session
         from headrace.pipelines.topics import prepare_topics
 
-        how = RunSettings(
+        run_settings = RunSettings(
             bootstrap_servers=bootstrap_server,
             checkpoint=checkpoint,
             warehouse=warehouse,
@@ -203,32 +205,38 @@ def run(
             client=read_properties(command_config) if command_config else {},
             source_options={"startingOffsets": starting_offsets} if starting_offsets else {},
         )
-        check_run(found, how)
+        check_run(definition, run_settings)
         with _metrics_file(metrics) as lines:
-            prepare_topics(found, bootstrap_server, how.client)  # reports a wrong address before Spark starts
-            spark = quiet_session(f"headrace {found.name}", master, conf, log_level=log_level)
+            prepare_topics(
+                definition, bootstrap_server, run_settings.client
+            )  # reports a wrong address before Spark starts
+            spark = quiet_session(f"headrace {definition.name}", master, conf, log_level=log_level)
             try:
-                _run(found, spark, how, lines, None if quiet else sys.stderr)
+                _run(definition, spark, run_settings, lines, None if quiet else sys.stderr)
             finally:
                 spark.stop()
 
 
 def _run(
-    found: Pipeline, spark: "SparkSession", how: "RunSettings", metrics: IO[str] | None, terminal: IO[str] | None
+    definition: Pipeline,
+    spark: "SparkSession",
+    run_settings: "RunSettings",
+    metrics: IO[str] | None,
+    terminal: IO[str] | None,
 ) -> None:
     from headrace.pipelines.progress import ProgressLine
     from headrace.pipelines.runner import Runner
 
     line = ProgressLine(terminal) if terminal is not None else None
 
-    def told(progress: "Progress") -> None:
+    def report(progress: "Progress") -> None:
         if metrics is not None:
             metrics.write(progress.as_json() + "\n")
             metrics.flush()
         if line is not None:
             line.batch(progress)
 
-    runner = Runner(found, spark, how, on_progress=told)
+    runner = Runner(definition, spark, run_settings, on_progress=report)
     _stop_on_signals(runner)
     try:
         summary = runner.run()
@@ -255,13 +263,13 @@ def _load(name: str) -> Pipeline:
 
 
 def _stop_on_signals(runner: "Runner") -> None:
-    def first(_number: int, _frame: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda number, _frame: os._exit(128 + number))
+    def on_first_signal(_number: int, _frame: object) -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, lambda number, _frame: os._exit(128 + number))
         runner.request_stop()
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, first)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, on_first_signal)
 
 
 @contextmanager

@@ -36,10 +36,10 @@ def delete_records(connection: Connection, offset_json_file: str, as_json: bool)
     with connection.admin() as admin:
         if not as_json:
             click.echo("Executing records delete operation")
-        wanted = list(offsets.items())
-        with Progress("partitions", len(wanted)) as progress:
-            for start in range(0, len(wanted), _AT_ONCE):
-                part = dict(wanted[start : start + _AT_ONCE])
+        entries = list(offsets.items())
+        with Progress("partitions", len(entries)) as progress:
+            for start in range(0, len(entries), _AT_ONCE):
+                part = dict(entries[start : start + _AT_ONCE])
                 results.update(admin.delete_records(part, raise_errors=False))
                 progress.add(len(part))
     if as_json:
@@ -48,23 +48,23 @@ def delete_records(connection: Connection, offset_json_file: str, as_json: bool)
                 {
                     "topic": tp.topic,
                     "partition": tp.partition,
-                    "low_watermark": None if each.error else each.low_watermark,
-                    "error": str(each.error) if each.error else None,
+                    "low_watermark": None if result.error else result.low_watermark,
+                    "error": str(result.error) if result.error else None,
                 }
-                for tp, each in results.items()
+                for tp, result in results.items()
             ]
         )
         return 0
     click.echo("Records delete operation completed:")
-    for tp, each in results.items():
-        outcome = f"low_watermark: {each.low_watermark}" if each.error is None else f"error: {each.error}"
+    for tp, result in results.items():
+        outcome = f"low_watermark: {result.low_watermark}" if result.error is None else f"error: {result.error}"
         click.echo(f"partition: {tp.topic}-{tp.partition}\t{outcome}")
     return 0  # as in Kafka's tool, which prints errors per partition
 
 
 def _read(path: str) -> dict[TopicPartition, int]:
     try:
-        given = json.loads(Path(path).read_text())
+        document = json.loads(Path(path).read_text())
     except json.JSONDecodeError as error:
         raise Failure(f"{path} is not JSON: {error}") from None
     except OSError as error:
@@ -72,25 +72,25 @@ def _read(path: str) -> dict[TopicPartition, int]:
     except UnicodeDecodeError:
         raise Failure(f"{path} is not valid UTF-8") from None
     shape = '{"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}'
-    if not isinstance(given, dict) or not isinstance(given.get("partitions"), list):
+    if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
         raise Failure(f"{path}: expected {shape}")
-    if given.get("version", 1) != 1:
-        raise Failure(f"{path}: version {given['version']!r} is not supported; expected 1")
-    found: dict[TopicPartition, int] = {}
-    for number, each in enumerate(given["partitions"]):
-        if not isinstance(each, dict) or not (
-            isinstance(each.get("topic"), str)
+    if document.get("version", 1) != 1:
+        raise Failure(f"{path}: version {document['version']!r} is not supported; expected 1")
+    offsets: dict[TopicPartition, int] = {}
+    for number, entry in enumerate(document["partitions"]):
+        if not isinstance(entry, dict) or not (
+            isinstance(entry.get("topic"), str)
             and all(
-                isinstance(each.get(key), int) and not isinstance(each[key], bool) for key in ("partition", "offset")
+                isinstance(entry.get(key), int) and not isinstance(entry[key], bool) for key in ("partition", "offset")
             )
         ):
-            raise Failure(f"{path}: entry {number} of partitions is {each!r}; expected entries as in {shape}")
-        tp = TopicPartition(each["topic"], each["partition"])
-        if not -(1 << 63) <= each["offset"] < 1 << 63:
-            raise Failure(f"{path}: offset {each['offset']} of {tp} is out of range: expected a 64-bit integer")
-        if tp in found:
-            raise Failure(f"{path}: partition {each['partition']} of topic {each['topic']} appears twice")
-        found[tp] = each["offset"]
-    if not found:
+            raise Failure(f"{path}: entry {number} of partitions is {entry!r}; expected entries as in {shape}")
+        tp = TopicPartition(entry["topic"], entry["partition"])
+        if not -(1 << 63) <= entry["offset"] < 1 << 63:
+            raise Failure(f"{path}: offset {entry['offset']} of {tp} is out of range: expected a 64-bit integer")
+        if tp in offsets:
+            raise Failure(f"{path}: partition {entry['partition']} of topic {entry['topic']} appears twice")
+        offsets[tp] = entry["offset"]
+    if not offsets:
         raise Failure(f"{path} has no partitions; expected {shape}")
-    return found
+    return offsets

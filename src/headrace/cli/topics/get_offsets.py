@@ -56,25 +56,27 @@ def get_offsets(
     rules = [_rule(part) for part in topic_partitions.split(",")] if topic_partitions is not None else None
     name = None if topic is None else _expression(topic)
 
-    def wanted(tp: TopicPartition) -> bool:
+    def is_selected(tp: TopicPartition) -> bool:
         if rules is not None:
             return any(rule[0].fullmatch(tp.topic) and rule[1] <= tp.partition < rule[2] for rule in rules)
         return (name is None or bool(name.fullmatch(tp.topic))) and (numbers is None or tp.partition in numbers)
 
     with connection.admin() as admin:
-        chosen = [tp for tp in _partitions(admin, exclude_internal_topics) if wanted(tp)]
-        if not chosen:
+        selected = [tp for tp in _partitions(admin, exclude_internal_topics) if is_selected(tp)]
+        if not selected:
             raise Failure(f"Could not match any {_selection(topic, partitions, topic_partitions)}")
-        found = admin.list_partition_offsets(dict.fromkeys(chosen, when), raise_errors=False)
-    listed = {tp: found[tp].offset for tp in sorted(chosen) if found[tp].error is None and found[tp].offset >= 0}
+        results = admin.list_partition_offsets(dict.fromkeys(selected, when), raise_errors=False)
+    listed = {
+        tp: results[tp].offset for tp in sorted(selected) if results[tp].error is None and results[tp].offset >= 0
+    }
     if as_json:
-        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in listed.items()])
+        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in listed.items()])
     else:
         for tp, offset in listed.items():
             click.echo(f"{tp.topic}:{tp.partition}:{offset}")
-    for tp in sorted(chosen):
-        if found[tp].error is not None:
-            click.echo(f"Skipping offset of {tp}: {found[tp].error}", err=True)
+    for tp in sorted(selected):
+        if results[tp].error is not None:
+            click.echo(f"Skipping offset of {tp}: {results[tp].error}", err=True)
 
 
 def _selection(topic: str | None, partitions: str | None, topic_partitions: str | None) -> str:
@@ -87,10 +89,10 @@ def _selection(topic: str | None, partitions: str | None, topic_partitions: str 
 
 def _partitions(admin: "Admin", exclude_internal: bool) -> list[TopicPartition]:
     return [
-        TopicPartition(topic.name, each.partition)
+        TopicPartition(topic.name, partition.partition)
         for topic in admin.describe_topics().values()
         if not (exclude_internal and topic.is_internal)
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -98,10 +100,10 @@ def _time(text: str) -> int:
     if text in _TIMES:
         return _TIMES[text]
     try:
-        found = int(text)
-        if not -(1 << 63) <= found < 1 << 63:
+        timestamp = int(text)
+        if not -(1 << 63) <= timestamp < 1 << 63:
             raise ValueError("too large")
-        return found
+        return timestamp
     except ValueError:
         raise click.UsageError(
             f"--time {text!r}: expected a timestamp in milliseconds, or {', '.join(_TIMES)}"
@@ -127,8 +129,8 @@ def _rule(text: str) -> tuple[re.Pattern[str], int, int]:
     match = _PART.fullmatch(text.strip())
     if match is None:
         raise click.UsageError(f"--topic-partitions {text!r}: expected TOPIC, TOPIC:N, TOPIC:N-M, TOPIC:N- or TOPIC:-M")
-    name, one, low, high = match.groups()
+    name, single, first, last = match.groups()
     expression = _expression(name or ".*")
-    if one is not None:
-        return expression, int(one), int(one) + 1
-    return expression, int(low or 0), int(high) if high else 1 << 31
+    if single is not None:
+        return expression, int(single), int(single) + 1
+    return expression, int(first or 0), int(last) if last else 1 << 31

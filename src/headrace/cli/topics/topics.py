@@ -100,7 +100,7 @@ def topics(
     action = exactly_one(
         {"--list": list_, "--describe": describe, "--create": create, "--alter": alter, "--delete": delete}, "action"
     )
-    for flag, given, where in (
+    for flag, is_set, where in (
         ("--topic-id", topic_id is not None, ("--describe",)),
         ("--partitions", partitions is not None, ("--create", "--alter")),
         ("--replication-factor", replication_factor is not None, ("--create",)),
@@ -112,7 +112,7 @@ def topics(
         ("--topics-with-overrides", topics_with_overrides, ("--describe",)),
         *(("--" + name.replace("_", "-"), is_set, ("--describe",)) for name, is_set in filters.items()),
     ):
-        only_with(flag, given, action in where, " or ".join(where))
+        only_with(flag, is_set, action in where, " or ".join(where))
     chosen_filters = [name for name, is_set in filters.items() if is_set]
     if len(chosen_filters) + topics_with_overrides > 1:
         raise click.UsageError("Expected at most one flag that filters --describe")
@@ -127,8 +127,10 @@ def topics(
         if action == "--list":
             _print_names(_matching(admin, topic, exclude_internal), as_json)
         elif action == "--describe":
-            found = _chosen(admin, topic, topic_id, exclude_internal, if_exists, partition_size_limit_per_response)
-            _describe(admin, found, chosen_filters[0] if chosen_filters else "", topics_with_overrides, as_json)
+            descriptions = _chosen(
+                admin, topic, topic_id, exclude_internal, if_exists, partition_size_limit_per_response
+            )
+            _describe(admin, descriptions, chosen_filters[0] if chosen_filters else "", topics_with_overrides, as_json)
         elif action == "--create":
             assert topic is not None
             _create(admin, topic, partitions, replication_factor, assignment, configs, if_not_exists, as_json)
@@ -142,19 +144,19 @@ def topics(
 
 def _assignment(text: str) -> list[list[int]]:
     try:
-        found = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+        assignment = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise click.UsageError(
             f"--replica-assignment {text!r}: expected broker ids, with ':' between replicas and ',' between partitions"
         ) from None
-    for number, replicas in enumerate(found):
+    for number, replicas in enumerate(assignment):
         if any(not 0 <= broker <= INT_MAX for broker in replicas):
             raise click.UsageError(f"--replica-assignment: partition {number} has an invalid broker id")
         if len(set(replicas)) < len(replicas):
             raise click.UsageError(f"--replica-assignment: partition {number} lists a broker twice")
-        if len(replicas) != len(found[0]):
+        if len(replicas) != len(assignment[0]):
             raise click.UsageError("--replica-assignment: every partition must have the same number of replicas")
-    return found
+    return assignment
 
 
 def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> list[str]:
@@ -203,7 +205,7 @@ def _create(
             " To avoid issues it is best to use either, but not both.",
             err=True,
         )
-    new = NewTopic(
+    new_topic = NewTopic(
         name,
         partitions or -1,
         replicas or -1,
@@ -211,7 +213,7 @@ def _create(
         configs,
     )
     try:
-        admin.create_topics([new])
+        admin.create_topics([new_topic])
     except TopicAlreadyExistsError:
         if not if_not_exists:
             raise
@@ -227,20 +229,20 @@ def _create(
 def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[list[int]] | None) -> None:
     from headrace.client.admin.types import NewPartitions
 
-    found = admin.describe_topics(names) if names else {}
-    new = {}
+    descriptions = admin.describe_topics(names) if names else {}
+    new_partitions = {}
     for name in names:
-        has = len(found[name].partitions)
-        if partitions < has:
+        current = len(descriptions[name].partitions)
+        if partitions < current:
             raise Failure(
-                f"Topic {name} has {has} partitions, which can only be increased, not changed to {partitions}"
+                f"Topic {name} has {current} partitions, which can only be increased, not changed to {partitions}"
             )
-        if partitions == has:
-            raise Failure(f"Topic {name} already has {has} partitions")
+        if partitions == current:
+            raise Failure(f"Topic {name} already has {current} partitions")
         # Kafka's tool takes the brokers of all partitions, but the request only those of the new ones.
-        new[name] = NewPartitions(partitions, None if assignment is None else assignment[has:])
-    if new:
-        admin.create_partitions(new)
+        new_partitions[name] = NewPartitions(partitions, None if assignment is None else assignment[current:])
+    if new_partitions:
+        admin.create_partitions(new_partitions)
 
 
 def _chosen(
@@ -274,50 +276,50 @@ def _uuid(text: str) -> Uuid:
 
 
 def _describe(
-    admin: "Admin", found: "Sequence[TopicDescription]", partition_filter: str, only_overridden: bool, as_json: bool
+    admin: "Admin", topics: "Sequence[TopicDescription]", partition_filter: str, only_overridden: bool, as_json: bool
 ) -> None:
     from headrace.client.admin.types import ConfigResource
 
     described = []
-    resources = {topic.name: ConfigResource("topic", topic.name) for topic in found}
+    resources = {topic.name: ConfigResource("topic", topic.name) for topic in topics}
     configs = admin.describe_configs(resources.values()) if resources else {}
-    for topic in found:
+    for topic in topics:
         entries = configs[resources[topic.name]].entries
         overrides = {name: entry.value for name, entry in entries.items() if not entry.is_default}
         if only_overridden and not any(entry.source.name.startswith("DYNAMIC_TOPIC") for entry in entries.values()):
             continue
-        least = int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
-        shown = [each for each in topic.partitions if _passes(each, partition_filter, least)]
-        if partition_filter and not shown:
+        min_isr = int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
+        partitions = [partition for partition in topic.partitions if _passes(partition, partition_filter, min_isr)]
+        if partition_filter and not partitions:
             continue
-        described.append((topic, overrides, shown))
+        described.append((topic, overrides, partitions))
     if as_json:
-        print_json([_as_json(topic, overrides, shown) for topic, overrides, shown in described])
+        print_json([_as_json(topic, overrides, partitions) for topic, overrides, partitions in described])
     elif is_terminal():
         _print_for_people(described, with_partitions=not only_overridden)
     else:
-        for topic, overrides, shown in described:
+        for topic, overrides, partitions in described:
             if not partition_filter:
-                settings = ",".join(f"{name}={value}" for name, value in overrides.items())
+                configs_text = ",".join(f"{name}={value}" for name, value in overrides.items())
                 click.echo(
                     f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}\t"
-                    f"ReplicationFactor: {_replicas(topic)}\tConfigs: {settings}"
+                    f"ReplicationFactor: {_replicas(topic)}\tConfigs: {configs_text}"
                 )
             if not only_overridden:
-                for each in shown:
-                    click.echo(_partition_line(topic.name, each))
+                for partition in partitions:
+                    click.echo(_partition_line(topic.name, partition))
 
 
-def _passes(partition: "PartitionDescription", partition_filter: str, least: int) -> bool:
+def _passes(partition: "PartitionDescription", partition_filter: str, min_isr: int) -> bool:
     in_sync = len(partition.isr)
     if partition_filter == "under_replicated_partitions":
         return in_sync < len(partition.replicas)
     if partition_filter == "unavailable_partitions":
         return partition.leader < 0
     if partition_filter == "under_min_isr_partitions":
-        return in_sync < least
+        return in_sync < min_isr
     if partition_filter == "at_min_isr_partitions":
-        return in_sync == least
+        return in_sync == min_isr
     return True
 
 
@@ -329,17 +331,17 @@ def _ids(brokers: Iterable[int] | None) -> str:
     return "N/A" if brokers is None else ",".join(map(str, brokers))
 
 
-def _partition_line(name: str, each: "PartitionDescription") -> str:
-    leader = "none" if each.leader < 0 else str(each.leader)
+def _partition_line(name: str, partition: "PartitionDescription") -> str:
+    leader = "none" if partition.leader < 0 else str(partition.leader)
     return (
-        f"\tTopic: {name}\tPartition: {each.partition}\tLeader: {leader}\tReplicas: {_ids(each.replicas)}\t"
-        f"Isr: {_ids(each.isr)}\tElr: {_ids(each.eligible_leaders)}\t"
-        f"LastKnownElr: {_ids(each.last_known_eligible_leaders)}"
+        f"\tTopic: {name}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {_ids(partition.replicas)}\t"
+        f"Isr: {_ids(partition.isr)}\tElr: {_ids(partition.eligible_leaders)}\t"
+        f"LastKnownElr: {_ids(partition.last_known_eligible_leaders)}"
     )
 
 
 def _as_json(
-    topic: "TopicDescription", overrides: "dict[str, str | None]", shown: "list[PartitionDescription]"
+    topic: "TopicDescription", overrides: "dict[str, str | None]", partitions: "list[PartitionDescription]"
 ) -> dict[str, object]:
     return {
         "topic": topic.name,
@@ -349,8 +351,13 @@ def _as_json(
         "replication_factor": _replicas(topic),
         "configs": overrides,
         "partitions": [
-            {"partition": each.partition, "leader": each.leader, "replicas": each.replicas, "isr": each.isr}
-            for each in shown
+            {
+                "partition": partition.partition,
+                "leader": partition.leader,
+                "replicas": partition.replicas,
+                "isr": partition.isr,
+            }
+            for partition in partitions
         ],
     }
 
@@ -358,24 +365,29 @@ def _as_json(
 def _print_for_people(
     described: "list[tuple[TopicDescription, dict[str, str | None], list[PartitionDescription]]]", with_partitions: bool
 ) -> None:
-    for number, (topic, overrides, shown) in enumerate(described):
+    for number, (topic, overrides, partitions) in enumerate(described):
         if number:
             click.echo()
-        parts = f"{len(topic.partitions)} partitions, {_replicas(topic)} replicas, id {topic.topic_id}"
-        click.echo(f"{styled(topic.name, bold=True, fg='cyan')}  {parts}")
+        summary = f"{len(topic.partitions)} partitions, {_replicas(topic)} replicas, id {topic.topic_id}"
+        click.echo(f"{styled(topic.name, bold=True, fg='cyan')}  {summary}")
         for name, value in overrides.items():
             click.echo(f"  {name} = {value}")
         if with_partitions:
-            _print_partitions(shown)
+            _print_partitions(partitions)
 
 
-def _print_partitions(shown: "list[PartitionDescription]") -> None:
-    behind = {_ids(each.isr) for each in shown if len(each.isr) < len(each.replicas)}
+def _print_partitions(partitions: "list[PartitionDescription]") -> None:
+    behind = {_ids(partition.isr) for partition in partitions if len(partition.isr) < len(partition.replicas)}
     print_table(
         ("PARTITION", "LEADER", "REPLICAS", "IN SYNC"),
         [
-            (each.partition, "none" if each.leader < 0 else each.leader, _ids(each.replicas), _ids(each.isr))
-            for each in shown
+            (
+                partition.partition,
+                "none" if partition.leader < 0 else partition.leader,
+                _ids(partition.replicas),
+                _ids(partition.isr),
+            )
+            for partition in partitions
         ],
         lambda column, cell: {"fg": "red"} if cell == "none" or (column == "IN SYNC" and cell in behind) else None,
     )
