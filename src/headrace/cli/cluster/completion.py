@@ -17,6 +17,6 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a completion script for SHELL."""
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(ctx.find_root().command, {}, "headrace", "_HEADRACE_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(ctx.find_root().command, {}, "headrace", "_HEADRACE_COMPLETE").source())

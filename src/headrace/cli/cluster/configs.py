@@ -91,12 +91,12 @@ def configs(
     action = exactly_one({"--describe": describe, "--alter": alter}, "action")
     kind, name = _entity(entity_type, entity_name, entity_default, broker_defaults, short)
     only_with("--all", all_, action == "--describe", "--describe")
-    for flag, given in (
+    for flag, is_set in (
         ("--add-config", add_config is not None),
         ("--add-config-file", bool(add_config_file)),
         ("--delete-config", delete_config is not None),
     ):
-        only_with(flag, given, action == "--alter", "--alter")
+        only_with(flag, is_set, action == "--alter", "--alter")
     if action == "--alter":
         if name is None:
             raise click.UsageError("--alter needs --entity-name or --entity-default")
@@ -104,9 +104,9 @@ def configs(
             raise click.UsageError("Expected either --add-config or --add-config-file, not both")
         changes: dict[str, str | None] = {**_pairs(add_config or ""), **add_config_file}
         deleted = [key.strip() for key in (delete_config or "").split(",") if key.strip()]
-        both = sorted(set(changes) & set(deleted))
-        if both:
-            raise click.UsageError(f"{', '.join(both)} cannot be both added and deleted")
+        conflicting = sorted(set(changes) & set(deleted))
+        if conflicting:
+            raise click.UsageError(f"{', '.join(conflicting)} cannot be both added and deleted")
         changes.update(dict.fromkeys(deleted))
         if not changes:
             raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
@@ -121,39 +121,41 @@ def _entity(
     kind: str | None, name: str | None, is_default: bool, broker_defaults: bool, short: Mapping[str, str | None]
 ) -> tuple[str, str | None]:
     """Returns type and name. An empty name is the default of all brokers; None means every entity."""
-    chosen: list[tuple[str, str | None]] = [(_SHORT[flag], value) for flag, value in short.items() if value is not None]
+    entities: list[tuple[str, str | None]] = [
+        (_SHORT[flag], value) for flag, value in short.items() if value is not None
+    ]
     if broker_defaults:
-        chosen.append(("brokers", ""))
+        entities.append(("brokers", ""))
     if kind is not None:
-        chosen.append((kind, "" if is_default else name))
+        entities.append((kind, "" if is_default else name))
     elif name is not None or is_default:
         raise click.UsageError("--entity-name and --entity-default need --entity-type")
-    if len(chosen) != 1:
+    if len(entities) != 1:
         raise click.UsageError("Expected exactly one entity: --entity-type, or --topic, --broker, --group ...")
-    found, which = chosen[0]
-    if found in _NO_QUOTAS:
+    entity_type, entity_name = entities[0]
+    if entity_type in _NO_QUOTAS:
         raise click.UsageError(
-            f"--entity-type {found}: users and quotas are not supported yet; expected {', '.join(_TYPES)}"
+            f"--entity-type {entity_type}: users and quotas are not supported yet; expected {', '.join(_TYPES)}"
         )
-    if found not in _TYPES:
-        raise click.UsageError(f"--entity-type {found!r}: expected {', '.join(_TYPES)}")
-    if found == "brokers" and which and not which.isdigit():
-        raise click.UsageError(f"Broker {which!r}: expected a numeric broker id")
-    if is_default and found != "brokers":
+    if entity_type not in _TYPES:
+        raise click.UsageError(f"--entity-type {entity_type!r}: expected {', '.join(_TYPES)}")
+    if entity_type == "brokers" and entity_name and not entity_name.isdigit():
+        raise click.UsageError(f"Broker {entity_name!r}: expected a numeric broker id")
+    if is_default and entity_type != "brokers":
         raise click.UsageError("--entity-default is only allowed with --entity-type brokers")
-    return found, which
+    return entity_type, entity_name
 
 
 def _pairs(text: str) -> dict[str, str]:
     """`k1=v1,k2=[a,b],k3=v3`"""
-    found = {}
+    configs = {}
     for part in re.findall(r"(?:\[[^\]]*\]|[^,])+", text):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise click.UsageError(f"--add-config {part.strip()!r}: expected KEY=VALUE")
         value = value.strip()
-        found[key.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-    return found
+        configs[key.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    return configs
 
 
 def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | None]) -> None:
@@ -167,9 +169,9 @@ def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | Non
 
 def _check_broker(admin: "Admin", name: str) -> None:
     """Raises a Failure for an unknown broker, which the client would otherwise wait for."""
-    there = [str(broker.id) for broker in admin.describe_cluster().brokers]
-    if name not in there:
-        raise Failure(f"Broker {name} does not exist; the cluster has {', '.join(there)}")
+    broker_ids = [str(broker.id) for broker in admin.describe_cluster().brokers]
+    if name not in broker_ids:
+        raise Failure(f"Broker {name} does not exist; the cluster has {', '.join(broker_ids)}")
 
 
 def _whose(kind: str, name: str, what: str) -> str:
@@ -187,18 +189,25 @@ def _describe(admin: "Admin", kind: str, name: str | None, everything: bool, as_
     if name and kind == "topics" and name not in admin.list_topics():
         click.echo(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
         return
-    shown: dict[str, list[ConfigEntry]] = {}
-    for each in names:
-        resource = ConfigResource(_TYPES[kind], each)
-        settings = admin.describe_configs([resource], include_synonyms=True)[resource].entries
-        own = "DYNAMIC_DEFAULT_BROKER_CONFIG" if each == "" else _OWN_SOURCE[kind]
-        shown[each] = [entry for _, entry in sorted(settings.items()) if everything or entry.source.name == own]
+    entries_by_name: dict[str, list[ConfigEntry]] = {}
+    for entity_name in names:
+        resource = ConfigResource(_TYPES[kind], entity_name)
+        configs = admin.describe_configs([resource], include_synonyms=True)[resource].entries
+        own_source = "DYNAMIC_DEFAULT_BROKER_CONFIG" if entity_name == "" else _OWN_SOURCE[kind]
+        entries_by_name[entity_name] = [
+            entry for _, entry in sorted(configs.items()) if everything or entry.source.name == own_source
+        ]
     if as_json:
-        print_json({each or "<default>": [_as_json(entry) for entry in entries] for each, entries in shown.items()})
+        print_json(
+            {
+                entity_name or "<default>": [_as_json(entry) for entry in entries]
+                for entity_name, entries in entries_by_name.items()
+            }
+        )
         return
-    for each, entries in shown.items():
+    for entity_name, entries in entries_by_name.items():
         if is_terminal():
-            click.echo(styled(_heading(kind, each, everything), bold=True))
+            click.echo(styled(_heading(kind, entity_name, everything), bold=True))
             if entries:
                 print_table(
                     ("KEY", "VALUE", "FROM"),
@@ -206,9 +215,11 @@ def _describe(admin: "Admin", kind: str, name: str | None, everything: bool, as_
                     lambda column, cell: {"fg": "cyan"} if column == "FROM" and cell.startswith("set") else None,
                 )
         else:
-            click.echo(_heading(kind, each, everything))
+            click.echo(_heading(kind, entity_name, everything))
             for entry in entries:
-                synonyms = ", ".join(f"{one.source.name}:{one.name}={one.value or ''}" for one in entry.synonyms)
+                synonyms = ", ".join(
+                    f"{synonym.source.name}:{synonym.name}={synonym.value or ''}" for synonym in entry.synonyms
+                )
                 is_secret = "true" if entry.is_sensitive else "false"
                 value = "null" if entry.value is None else entry.value
                 click.echo(f"  {entry.name}={value} sensitive={is_secret} synonyms={{{synonyms}}}")

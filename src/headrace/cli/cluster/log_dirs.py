@@ -24,26 +24,29 @@ def log_dirs(connection: Connection, describe: bool, broker_list: str, topic_lis
     if not describe:
         raise click.UsageError("--describe is required")
     try:
-        wanted = {int(part) for part in broker_list.split(",") if part.strip()}
+        requested = {int(part) for part in broker_list.split(",") if part.strip()}
     except ValueError:
         raise click.UsageError(f"--broker-list {broker_list!r}: expected comma-separated broker ids") from None
     topics = [part.strip() for part in topic_list.split(",") if part.strip()]
     with connection.admin() as admin:
-        there = {broker.id for broker in admin.describe_cluster().brokers}
-        if wanted - there:
-            raise Failure(f"Broker {_ids(wanted - there)} does not exist; the cluster has {_ids(there)}")
-        brokers = sorted(wanted or there)
-        found = admin.describe_log_dirs(topics or None, brokers)
+        existing = {broker.id for broker in admin.describe_cluster().brokers}
+        if requested - existing:
+            raise Failure(f"Broker {_ids(requested - existing)} does not exist; the cluster has {_ids(existing)}")
+        brokers = sorted(requested or existing)
+        log_dirs_by_broker = admin.describe_log_dirs(topics or None, brokers)
     document = {
-        "brokers": [{"broker": broker, "logDirs": [_as_json(each) for each in found[broker]]} for broker in brokers],
+        "brokers": [
+            {"broker": broker, "logDirs": [_as_json(directory) for directory in log_dirs_by_broker[broker]]}
+            for broker in brokers
+        ],
         "version": 1,
     }
     if as_json:
         print_json(document)
     elif is_terminal():
         for broker in brokers:
-            for each in found[broker]:
-                _print_for_people(broker, each)
+            for directory in log_dirs_by_broker[broker]:
+                _print_for_people(broker, directory)
     else:
         click.echo("Querying brokers for log directories information")
         click.echo(f"Received log directory information from brokers {_ids(brokers)}")
@@ -81,7 +84,7 @@ def _print_for_people(broker: int, directory: Any) -> None:
     if rows:
         print_table(
             ("TOPIC", "PARTITION", "SIZE", "LAG"),
-            [(tp.topic, tp.partition, in_bytes(each.size), each.offset_lag) for tp, each in rows],
+            [(tp.topic, tp.partition, in_bytes(replica.size), replica.offset_lag) for tp, replica in rows],
         )
 
 

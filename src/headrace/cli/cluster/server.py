@@ -145,19 +145,19 @@ def _say(line: str) -> None:
 
 def _stop_on_signals() -> asyncio.Event:
     """Returns an event that the first signal sets. A second signal ends the process."""
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # unless started with nohup
         signals.append(signal.SIGHUP)
 
-    def first(number: int) -> None:
+    def on_first_signal(number: int) -> None:
         _logger.info("Received %s, starting a clean shutdown", signal.Signals(number).name)
-        for each in signals:
-            loop.remove_signal_handler(each)
-            signal.signal(each, lambda number, _: os._exit(128 + number))
-        told.set()
+        for signum in signals:
+            loop.remove_signal_handler(signum)
+            signal.signal(signum, lambda number, _: os._exit(128 + number))
+        stop_requested.set()
 
-    for each in signals:
-        loop.add_signal_handler(each, first, each)
-    return told
+    for signum in signals:
+        loop.add_signal_handler(signum, on_first_signal, signum)
+    return stop_requested

@@ -38,11 +38,11 @@ def _print(columns: Sequence[str], keys: Sequence[str], rows: Iterable[Sequence[
     if as_json:
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    cells = [[_cell(each) for each in row] for row in rows]
+    cells = [[_cell(value) for value in row] for row in rows]
     if is_terminal():
         print_table(columns, cells)
     else:
-        widths = [max(len(name), *(len(str(row[at])) for row in cells), 0) for at, name in enumerate(columns)]
+        widths = [max(len(name), *(len(str(row[index])) for row in cells), 0) for index, name in enumerate(columns)]
         lines: list[Sequence[object]] = [columns, *cells]
         for row in lines:
             click.echo("".join(f"{cell!s:<{width}}\t" for cell, width in zip(row, widths, strict=True)))
@@ -71,11 +71,14 @@ def list_(
     """List transactional ids and their states."""
     longer = None if duration_filter is None or duration_filter < 0 else duration_filter
     with connection.admin() as admin:
-        found = admin.list_transactions(duration_filter_ms=longer, transactional_id_pattern=transactional_id_pattern)
+        listed = admin.list_transactions(duration_filter_ms=longer, transactional_id_pattern=transactional_id_pattern)
     _print(
         ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"),
         ("transactional_id", "coordinator", "producer_id", "state"),
-        [(each.transactional_id, each.coordinator_id, each.producer_id, each.state) for each in found],
+        [
+            (transaction.transactional_id, transaction.coordinator_id, transaction.producer_id, transaction.state)
+            for transaction in listed
+        ],
         as_json,
     )
 
@@ -90,10 +93,10 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
 
     with connection.admin() as admin:
         try:
-            found = admin.describe_transactions([transactional_id])[transactional_id]
+            transaction = admin.describe_transactions([transactional_id])[transactional_id]
         except TransactionalIdNotFoundError:
             raise Failure(f"Could not find transactional id {transactional_id!r}") from None
-    start = found.transaction_start_time_ms
+    start = transaction.transaction_start_time_ms
     _print(
         (
             "CoordinatorId",
@@ -119,15 +122,15 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
         ),
         [
             (
-                found.coordinator_id,
-                found.transactional_id,
-                found.producer_id,
-                found.producer_epoch,
-                found.state,
-                found.transaction_timeout_ms,
+                transaction.coordinator_id,
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.state,
+                transaction.transaction_timeout_ms,
                 start,
                 None if start is None else SystemClock().time_ms() - start,
-                [tp._asdict() for tp in sorted(found.partitions)] if as_json else sorted(found.partitions),
+                [tp._asdict() for tp in sorted(transaction.partitions)] if as_json else sorted(transaction.partitions),
             )
         ],
         as_json,
@@ -148,7 +151,7 @@ def describe_producers(
     """Show the active producers of a partition."""
     tp = TopicPartition(topic, partition)
     with connection.admin() as admin:
-        found = _producers(admin, tp, broker_id)
+        producers = _producers(admin, tp, broker_id)
     _print(
         (
             "ProducerId",
@@ -168,14 +171,14 @@ def describe_producers(
         ),
         [
             (
-                each.producer_id,
-                each.producer_epoch,
-                each.coordinator_epoch,
-                each.last_sequence,
-                each.last_timestamp,
-                None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                None if producer.current_txn_start_offset < 0 else producer.current_txn_start_offset,
             )
-            for each in found
+            for producer in producers
         ],
         as_json,
     )
@@ -227,10 +230,10 @@ def abort(
         )
     with connection.admin() as admin:
         if start_offset is not None:
-            for each in _producers(admin, tp):
-                if each.current_txn_start_offset == start_offset:
-                    producer_id, producer_epoch = each.producer_id, each.producer_epoch
-                    coordinator_epoch = max(each.coordinator_epoch, 0)
+            for producer in _producers(admin, tp):
+                if producer.current_txn_start_offset == start_offset:
+                    producer_id, producer_epoch = producer.producer_id, producer.producer_epoch
+                    coordinator_epoch = max(producer.coordinator_epoch, 0)
                     break
             else:
                 raise Failure(f"Could not find an open transaction in {tp} with start offset {start_offset}")
@@ -277,7 +280,7 @@ def find_hanging(
         raise click.UsageError("Expected --broker-id or --topic")
     now = SystemClock().time_ms()
     with connection.admin() as admin:
-        found = hanging(admin, now - max_transaction_timeout * _MINUTE_MS, broker_id, topic, partition)
+        hanging_transactions = hanging(admin, now - max_transaction_timeout * _MINUTE_MS, broker_id, topic, partition)
     _print(
         (
             "Topic",
@@ -301,16 +304,16 @@ def find_hanging(
         ),
         [
             (
-                each.tp.topic,
-                each.tp.partition,
-                each.producer.producer_id,
-                each.producer.producer_epoch,
-                each.producer.coordinator_epoch,
-                each.producer.current_txn_start_offset,
-                each.producer.last_timestamp,
-                (now - each.producer.last_timestamp) // _MINUTE_MS,
+                transaction.tp.topic,
+                transaction.tp.partition,
+                transaction.producer.producer_id,
+                transaction.producer.producer_epoch,
+                transaction.producer.coordinator_epoch,
+                transaction.producer.current_txn_start_offset,
+                transaction.producer.last_timestamp,
+                (now - transaction.producer.last_timestamp) // _MINUTE_MS,
             )
-            for each in found
+            for transaction in hanging_transactions
         ],
         as_json,
     )
@@ -322,38 +325,46 @@ def hanging(
     """Returns transactions that opened in a partition before a time and that no coordinator has as open."""
     from headrace.common.errors import TransactionalIdNotFoundError
 
-    there = [broker.id for broker in admin.describe_cluster().brokers]
-    if broker_id is not None and broker_id not in there:
-        raise Failure(f"Broker {broker_id} does not exist; the cluster has {', '.join(map(str, there))}")
+    broker_ids = [broker.id for broker in admin.describe_cluster().brokers]
+    if broker_id is not None and broker_id not in broker_ids:
+        raise Failure(f"Broker {broker_id} does not exist; the cluster has {', '.join(map(str, broker_ids))}")
     described = admin.describe_topics(None if topic is None else [topic], raise_errors=False)
     partitions = [
-        TopicPartition(each.name, one.partition)
-        for each in described.values()
-        if each.error is None
-        for one in each.partitions
-        if (partition is None or one.partition == partition) and (broker_id is None or broker_id in one.replicas)
+        TopicPartition(description.name, partition_description.partition)
+        for description in described.values()
+        if description.error is None
+        for partition_description in description.partitions
+        if (partition is None or partition_description.partition == partition)
+        and (broker_id is None or broker_id in partition_description.replicas)
     ]
     if topic is not None and not partitions:
         raise Failure(f"Topic {topic} does not exist or has no such partition")
     states = admin.describe_producers(partitions, broker_id) if partitions else {}
     suspects = [
-        Hanging(tp, each)
+        Hanging(tp, producer)
         for tp, state in sorted(states.items())
-        for each in state.producers
-        if each.current_txn_start_offset >= 0 and each.last_timestamp < before_ms
+        for producer in state.producers
+        if producer.current_txn_start_offset >= 0 and producer.last_timestamp < before_ms
     ]
     if not suspects:
         return []
-    known = admin.list_transactions(producer_id_filters={each.producer.producer_id for each in suspects})
+    listed = admin.list_transactions(producer_id_filters={suspect.producer.producer_id for suspect in suspects})
     details: Any = (
-        admin.describe_transactions([each.transactional_id for each in known], raise_errors=False) if known else {}
+        admin.describe_transactions([transaction.transactional_id for transaction in listed], raise_errors=False)
+        if listed
+        else {}
     )
-    for each in details.values():
+    for transaction in details.values():
         # An id that has expired in the meantime has no open transaction. Any other error leaves the state unknown.
-        if each.error is not None and not isinstance(each.error, TransactionalIdNotFoundError):
-            raise each.error
-    open_in = {(each.producer_id, tp) for each in details.values() if each.error is None for tp in each.partitions}
-    return [each for each in suspects if (each.producer.producer_id, each.tp) not in open_in]
+        if transaction.error is not None and not isinstance(transaction.error, TransactionalIdNotFoundError):
+            raise transaction.error
+    open_in = {
+        (transaction.producer_id, tp)
+        for transaction in details.values()
+        if transaction.error is None
+        for tp in transaction.partitions
+    }
+    return [suspect for suspect in suspects if (suspect.producer.producer_id, suspect.tp) not in open_in]
 
 
 @transactions.command("forceTerminateTransaction", cls=Tool)

@@ -106,7 +106,7 @@ def consumer_perf_test(
             raise Failure(f"Topic {topic!r} does not exist")
     from headrace.client.consumer.consumer import Consumer
 
-    own = {
+    defaults = {
         "group.id": f"perf-consumer-{make_random().randrange(100_000)}",
         "auto.offset.reset": "earliest",
         "max.partition.fetch.bytes": 1 << 20,
@@ -119,10 +119,10 @@ def consumer_perf_test(
         "max.partition.fetch.bytes": fetch_size,
         "receive.buffer.bytes": socket_buffer_size,
     }
-    given = {**client, **{name: str(value) for name, value in flags.items() if value is not None}}
+    overrides = {**client, **{name: str(value) for name, value in flags.items() if value is not None}}
     if not hide_header and not as_json:
         click.echo(", ".join(_DETAILED if show_detailed_stats else _COLUMNS))
-    with Consumer(connection.client_config("consumer", given, own)) as consumer:
+    with Consumer(connection.client_config("consumer", overrides, defaults)) as consumer:
         if topic is not None:
             consumer.subscribe([topic])
         else:
@@ -188,25 +188,25 @@ class Run:
 
     def document(self, with_metrics: bool) -> dict[str, Any]:
         """Returns the result as a document, with intervals and metrics if requested."""
-        found: dict[str, Any] = dict(zip(_COLUMNS, self.columns(), strict=True))
+        result: dict[str, Any] = dict(zip(_COLUMNS, self.columns(), strict=True))
         if self._report_seconds is not None:
-            found["intervals"] = [dict(zip(_DETAILED, each, strict=True)) for each in self._details]
+            result["intervals"] = [dict(zip(_DETAILED, detail, strict=True)) for detail in self._details]
         if with_metrics:
-            found["metrics"] = self._consumer.metrics()
-        return found
+            result["metrics"] = self._consumer.metrics()
+        return result
 
     def columns(self) -> list[str]:
-        whole = max(self._ended - self._began, 1e-9)
+        total_seconds = max(self._ended - self._began, 1e-9)
         rebalancing = (self._assigned_at or self._began) - self._began
-        reading = max(whole - rebalancing, 1e-9)
+        reading = max(total_seconds - rebalancing, 1e-9)
         megabytes = self.bytes / MEGABYTE
         return [
             _stamp(self._began_ms),
             _stamp(self._began_ms + round((self._ended - self._began) * 1000)),
             f"{megabytes:.4f}",
-            f"{megabytes / whole:.4f}",
+            f"{megabytes / total_seconds:.4f}",
             str(self.records),
-            f"{self.records / whole:.4f}",
+            f"{self.records / total_seconds:.4f}",
             str(round(rebalancing * 1000)),
             str(round(reading * 1000)),
             f"{megabytes / reading:.4f}",

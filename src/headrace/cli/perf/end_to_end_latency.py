@@ -108,13 +108,13 @@ def _report(latencies: Latencies, as_json: bool) -> None:
     click.echo(f"Percentiles: 50th = {p50:.3g}, 99th = {p99:.3g}, 99.9th = {p999:.3g}")
 
 
-def _by_position(connection: Connection, given: tuple[str, ...]) -> tuple[Connection, str, int, str, int]:
-    if len(given) not in (5, 6):
-        raise click.UsageError(f"Expected {', '.join(_POSITIONS)} [properties file]; got {len(given)} arguments")
-    servers, topic, count, acks, size = given[:5]
-    if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (count, size)):
+def _by_position(connection: Connection, arguments: tuple[str, ...]) -> tuple[Connection, str, int, str, int]:
+    if len(arguments) not in (5, 6):
+        raise click.UsageError(f"Expected {', '.join(_POSITIONS)} [properties file]; got {len(arguments)} arguments")
+    servers, topic, count, acks, size = arguments[:5]
+    if not all(text.isascii() and text.isdigit() and int(text) > 0 for text in (count, size)):
         raise click.UsageError("Number and size of records must be greater than 0")
-    properties = known_configs(read_properties(given[5])) if len(given) == 6 else connection.properties
+    properties = known_configs(read_properties(arguments[5])) if len(arguments) == 6 else connection.properties
     return Connection(servers, properties), topic, int(count), acks, int(size)
 
 
@@ -130,10 +130,10 @@ def _create_topic(admin: "Admin", topic: str, as_json: bool) -> None:
 
 def _seek_to_end(consumer: "Consumer", topic: str) -> None:
     partitions = consumer.partitions_for_topic(topic) or set()
-    chosen = [TopicPartition(topic, number) for number in sorted(partitions)]
-    consumer.assign(chosen)
-    consumer.seek_to_end(*chosen)
-    for tp in chosen:
+    topic_partitions = [TopicPartition(topic, number) for number in sorted(partitions)]
+    consumer.assign(topic_partitions)
+    consumer.seek_to_end(*topic_partitions)
+    for tp in topic_partitions:
         consumer.position(tp)
 
 

@@ -127,10 +127,10 @@ def perf(
                 admin.delete_topics([name])
     results = {"producer": sender.result(), "consumer": read}
     if as_json:
-        print_json({side: found["summary"] for side, found in results.items()})
+        print_json({side: result["summary"] for side, result in results.items()})
     else:
-        for side, found in results.items():
-            _print(side, found)
+        for side, result in results.items():
+            _print(side, result)
     if interrupt is not None:
         raise interrupt
     if sender.deliveries.error is not None:
@@ -172,28 +172,28 @@ def _measure(
 def _start_without_signals(process: Any) -> None:
     """Starts a process that ignores Ctrl-C and SIGTERM from the start. Its parent handles them and tells it to stop."""
     resource_tracker.ensure_running()  # otherwise process.start() starts it and unblocks the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _receive(pipe: Pipe) -> Any:
     try:
-        kind, found = pipe.recv()
+        kind, content = pipe.recv()
     except (EOFError, OSError):
         raise Failure(_READER_DIED) from None
     if kind == "error":
-        raise Failure(f"The consumer failed: {found}")
-    return found
+        raise Failure(f"The consumer failed: {content}")
+    return content
 
 
 class SendRun:
     """Sends the records and measures latency."""
 
-    def __init__(self, settings: dict[str, Any], topic: str, count: int, size: int, throughput: float):
-        self._settings, self._topic = settings, topic
+    def __init__(self, config: dict[str, Any], topic: str, count: int, size: int, throughput: float):
+        self._config, self._topic = config, topic
         self._count, self._size, self._throughput = count, size, throughput
         self._clock = SystemClock()
         self._latencies, self._series = Latencies(), Series()
@@ -206,19 +206,19 @@ class SendRun:
         return sum(self.deliveries.records)
 
     def run(self) -> None:
-        rest = letters(self._size - _MOMENT.size)
+        padding = letters(self._size - _MOMENT.size)
         started = self._clock.monotonic()
         try:
-            with connected_producer(self._settings) as producer, Progress("records", self._count) as progress:
+            with connected_producer(self._config) as producer, Progress("records", self._count) as progress:
                 started = self._clock.monotonic()
-                self._send(producer, rest, started, progress)
+                self._send(producer, padding, started, progress)
                 producer.flush()
                 self._seconds = self._clock.monotonic() - started
         finally:  # the producer is closed, so unacknowledged records have failed
             self._seconds = self._seconds or self._clock.monotonic() - started
             self.deliveries.check_all()
 
-    def _send(self, producer: "Producer", rest: bytes, started: float, progress: Progress) -> None:
+    def _send(self, producer: "Producer", padding: bytes, started: float, progress: Progress) -> None:
         clock, latencies, series = self._clock, self._latencies, self._series
         topic, throughput, size = self._topic, self._throughput, self._size
         deliveries = self.deliveries
@@ -229,7 +229,7 @@ class SendRun:
                 clock.sleep(number / throughput - (now - started))
                 now = clock.monotonic()
             self.sent = number + 1
-            future = producer.send(topic, _MOMENT.pack(now) + rest)
+            future = producer.send(topic, _MOMENT.pack(now) + padding)
             deliveries.add(future, size)
             if number % stride == 0:
                 future.add_callback(_timer(latencies, clock, now))
@@ -247,16 +247,18 @@ def _timer(latencies: Latencies, clock: SystemClock, started: float) -> Any:
     return lambda _: latencies.add((clock.monotonic() - started) * 1000)
 
 
-def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int, size: int) -> None:
+def read_all(pipe: Pipe, config: dict[str, Any], topic: str, count: int, size: int) -> None:
     """Runs in the consumer process: reports that it is ready, and then its results."""
     from headrace.client.consumer.consumer import Consumer
 
     try:
-        with Consumer({**settings, "auto.offset.reset": "latest"}) as consumer:
-            chosen = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-            consumer.assign(chosen)
-            consumer.seek_to_end(*chosen)
-            for tp in chosen:
+        with Consumer({**config, "auto.offset.reset": "latest"}) as consumer:
+            partitions = [
+                TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())
+            ]
+            consumer.assign(partitions)
+            consumer.seek_to_end(*partitions)
+            for tp in partitions:
                 consumer.position(tp)
             pipe.send(("ready", None))
             pipe.send(("done", read_records(consumer, count, size, pipe)))
@@ -282,7 +284,8 @@ def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, 
         polled = consumer.poll(_POLL_MS)
         now = clock.monotonic()
         parts = [
-            [each for each in part if each.value is not None and len(each.value) == size] for part in polled.values()
+            [record for record in part if record.value is not None and len(record.value) == size]
+            for part in polled.values()
         ]
         if not any(parts):
             if (now - received_at) * 1000 > _WAIT_MS:
@@ -319,8 +322,8 @@ def _result(records: int, size: int, seconds: float, latencies: Latencies, serie
     }
 
 
-def _print(side: str, found: dict[str, Any]) -> None:
-    summary = found["summary"]
+def _print(side: str, result: dict[str, Any]) -> None:
+    summary = result["summary"]
     what = "send to acknowledgment" if side == "producer" else "send to poll"
     click.echo(
         f"{styled(side, bold=True)}: {summary['records']:,} records in {summary['seconds']} s, "
@@ -330,7 +333,7 @@ def _print(side: str, found: dict[str, Any]) -> None:
         f"  latency, {what}: p50 {summary['p50_ms']} ms, p95 {summary['p95_ms']} ms, p99 {summary['p99_ms']} ms, "
         f"p99.9 {summary['p99.9_ms']} ms, max {summary['max_ms']} ms"
     )
-    if len(found["series"]) > 1:
-        click.echo(f"  per second  {spark_line(found['series'])}")
-    for line in found["bars"]:
+    if len(result["series"]) > 1:
+        click.echo(f"  per second  {spark_line(result['series'])}")
+    for line in result["bars"]:
         click.echo("  " + (styled(line, fg="cyan") if is_terminal() else line))

@@ -66,18 +66,18 @@ class Latencies:
         ordered = sorted(self._kept)
         if not ordered:
             return []
-        low, high = max(ordered[0], 0.01), max(ordered[-1], 0.011)
-        factor = max((high / low) ** (1 / buckets), 1.05)
-        found: list[tuple[float, float, int]] = []
-        at, start = 0, low
-        while at < len(ordered):
+        smallest, largest = max(ordered[0], 0.01), max(ordered[-1], 0.011)
+        factor = max((largest / smallest) ** (1 / buckets), 1.05)
+        counted: list[tuple[float, float, int]] = []
+        index, start = 0, smallest
+        while index < len(ordered):
             end = start * factor
-            begin = at
-            while at < len(ordered) and (ordered[at] < end or len(found) == buckets - 1):
-                at += 1
-            found.append((start, end if at < len(ordered) else high, at - begin))
+            begin = index
+            while index < len(ordered) and (ordered[index] < end or len(counted) == buckets - 1):
+                index += 1
+            counted.append((start, end if index < len(ordered) else largest, index - begin))
             start = end
-        return found
+        return counted
 
 
 class DeliveryCounts:
@@ -149,8 +149,8 @@ def spark_line(values: Sequence[float], width: int = 60) -> str:
         step = len(values) / width
         values = [
             sum(part) / len(part)
-            for at in range(width)
-            if (part := values[int(at * step) : max(int((at + 1) * step), int(at * step) + 1)])
+            for column in range(width)
+            if (part := values[int(column * step) : max(int((column + 1) * step), int(column * step) + 1)])
         ]
     top = max(values) or 1
     return "".join(_EIGHTHS[min(8, max(0, round(value / top * 8)))] for value in values)
@@ -158,11 +158,11 @@ def spark_line(values: Sequence[float], width: int = 60) -> str:
 
 def bar_lines(latencies: Latencies, width: int = 40) -> list[str]:
     """Draws a latency histogram, one line per bucket."""
-    found = latencies.histogram()
-    most = max((count for _, _, count in found), default=1) or 1
-    total = sum(count for _, _, count in found) or 1
+    buckets = latencies.histogram()
+    largest = max((count for _, _, count in buckets), default=1) or 1
+    total = sum(count for _, _, count in buckets) or 1
     return [
-        f"{low:>9.2f} to {high:>9.2f} ms  {'█' * max(round(count / most * width), 1 if count else 0):<{width}} "
+        f"{start:>9.2f} to {end:>9.2f} ms  {'█' * max(round(count / largest * width), 1 if count else 0):<{width}} "
         f"{count / total:6.1%}"
-        for low, high, count in found
+        for start, end, count in buckets
     ]

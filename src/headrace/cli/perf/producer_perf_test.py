@@ -125,30 +125,30 @@ def producer_perf_test(
         raise click.UsageError("--throughput: expected records per second, or -1 for no limit")
     if warmup_records >= num_records:
         raise click.UsageError("--warmup-records: expected fewer than --num-records")
-    settings = {**producer_config, **known_configs(dict(_pair(each) for each in properties))}
+    config = {**producer_config, **known_configs(dict(_pair(text) for text in properties))}
     if connection.servers:
-        settings.pop("bootstrap.servers", None)
+        config.pop("bootstrap.servers", None)
     else:
-        connection = Connection(str(settings.pop("bootstrap.servers", "")), connection.properties)
-    check_record_size(record_size, connection.client_config("producer", settings))
+        connection = Connection(str(config.pop("bootstrap.servers", "")), connection.properties)
+    check_record_size(record_size, connection.client_config("producer", config))
     payloads = _payloads(record_size, payload_file, payload_delimiter)
-    transactional_id = transactional_id or settings.pop("transactional.id", None)
+    transactional_id = transactional_id or config.pop("transactional.id", None)
     if transactional_id is None and transaction_duration_ms is not None:
         transactional_id = f"performance-producer-{make_random().randrange(1 << 60):x}"
     if transactional_id is not None:
-        settings["transactional.id"] = transactional_id
+        config["transactional.id"] = transactional_id
     connection.check()
     run: Run | None = None
     metrics: dict[str, Any] = {}
     try:
-        with producer(connection.client_config("producer", settings)) as made:
+        with producer(connection.client_config("producer", config)) as client:
             report_seconds = None if as_json else reporting_interval / 1000
             if transactional_id is not None:
-                made.init_transactions()
-            run = Run(made, topic, payloads, payload_monotonic, throughput, report_seconds, warmup_records)
+                client.init_transactions()
+            run = Run(client, topic, payloads, payload_monotonic, throughput, report_seconds, warmup_records)
             run.send_all(num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000)
             if print_metrics:
-                metrics = dict(sorted(_flat(made.metrics())))
+                metrics = dict(sorted(_flat(client.metrics())))
     finally:  # also after Ctrl-C; the producer is closed, so all results are known
         if run is not None:
             run.report(metrics, as_json)
@@ -171,11 +171,11 @@ def _payloads(size: int | None, file: str | None, delimiter: str) -> list[bytes]
     separator = delimiter.replace("\\n", "\n").replace("\\t", "\t").encode()
     if not separator:
         raise click.UsageError("--payload-delimiter is empty; expected at least one character")
-    found = [part for part in read_file(file).split(separator) if part]
-    if not found:
+    payloads = [part for part in read_file(file).split(separator) if part]
+    if not payloads:
         raise click.UsageError(f"--payload-file: {file} is empty")
-    make_random(0).shuffle(found)
-    return found
+    make_random(0).shuffle(payloads)
+    return payloads
 
 
 def _flat(metrics: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -295,10 +295,10 @@ class Run:
         if self._steady is not None:
             self._steady.records, self._steady.bytes = records[True], size[True]
         if as_json:
-            found = self._whole.document(now)
+            document = self._whole.document(now)
             if self._steady is not None:
-                found["steady_state"] = self._steady.document(now)
-            print_json({**found, "metrics": metrics} if metrics else found)
+                document["steady_state"] = self._steady.document(now)
+            print_json({**document, "metrics": metrics} if metrics else document)
             return
         click.echo(self._whole.line(now, is_last=True))
         if self._steady is not None:

@@ -66,10 +66,10 @@ def _audit(
     from headrace.shop.audit import audit
     from headrace.shop.routes import ROUTES, load_routes
 
-    chosen = load_routes(routes) if routes else ROUTES
+    loaded_routes = load_routes(routes) if routes else ROUTES
     spark = quiet_session("headrace pipeline audit", master, conf)
     try:
-        return audit(spark, bootstrap_server, routes=chosen, dead_letters=dead_letters, client=client)
+        return audit(spark, bootstrap_server, routes=loaded_routes, dead_letters=dead_letters, client=client)
     except HeadraceError:
         raise
     except Exception as error:

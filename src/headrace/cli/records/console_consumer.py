@@ -102,29 +102,31 @@ def console_consumer(
         check_expression("--include", include)
     start = "earliest" if from_beginning else _start(offset)
     properties = {**formatter_config, **formatter_properties}
-    for name, given in (("key.deserializer", key_deserializer), ("value.deserializer", value_deserializer)):
-        if given is not None:
-            properties[name] = given
+    for name, class_name in (("key.deserializer", key_deserializer), ("value.deserializer", value_deserializer)):
+        if class_name is not None:
+            properties[name] = class_name
     write = json_line if as_json else formatter(formatter_name, properties)
     with connection.admin() as admin:
         if topic is not None:
-            found = admin.describe_topics([topic], raise_errors=False)[topic]
-            if found.error is not None:
-                raise Failure(f"Topic {topic!r} does not exist" if found.error.code == 3 else str(found.error))
-            if partition is not None and partition >= len(found.partitions):
+            description = admin.describe_topics([topic], raise_errors=False)[topic]
+            if description.error is not None:
                 raise Failure(
-                    f"Topic {topic!r} has no partition {partition}; it has {len(found.partitions)} partitions"
+                    f"Topic {topic!r} does not exist" if description.error.code == 3 else str(description.error)
+                )
+            if partition is not None and partition >= len(description.partitions):
+                raise Failure(
+                    f"Topic {topic!r} has no partition {partition}; it has {len(description.partitions)} partitions"
                 )
     from headrace.client.consumer.consumer import Consumer
 
-    settings = connection.client_config("consumer", client, {"auto.offset.reset": "latest"})
+    config = connection.client_config("consumer", client, {"auto.offset.reset": "latest"})
     if isolation_level is not None:
-        settings["isolation.level"] = isolation_level
+        config["isolation.level"] = isolation_level
     if from_beginning:
-        settings["auto.offset.reset"] = "earliest"
+        config["auto.offset.reset"] = "earliest"
     if group is not None:
-        settings["group.id"] = group
-    consumer = Consumer(settings)
+        config["group.id"] = group
+    consumer = Consumer(config)
     printer = Printer(consumer, write, max_messages, timeout_ms, skip_message_on_error)
     try:
         if partition is not None:
@@ -180,9 +182,11 @@ def standard_output() -> BinaryIO:
 class Printer:
     """Prints polled records to standard output until a limit, a timeout or an interrupt."""
 
-    def __init__(self, consumer: "Consumer", write: Any, most: int | None, timeout_ms: int | None, skip_errors: bool):
+    def __init__(
+        self, consumer: "Consumer", write: Any, max_messages: int | None, timeout_ms: int | None, skip_errors: bool
+    ):
         self._consumer, self._write = consumer, write
-        self._most = None if most is None or most < 0 else most
+        self._max_messages = None if max_messages is None or max_messages < 0 else max_messages
         self._timeout_ms, self._skip_errors = timeout_ms, skip_errors
         self._out = standard_output()
         self._buffered_bytes = 0
@@ -193,16 +197,16 @@ class Printer:
 
     def run(self) -> int:
         last = self._clock.monotonic()
-        while self._most is None or self.count < self._most:
+        while self._max_messages is None or self.count < self._max_messages:
             wait_ms = float(_POLL_MS)
             if self._timeout_ms is not None:
-                left = self._timeout_ms - (self._clock.monotonic() - last) * 1000
-                if left <= 0:
+                remaining_ms = self._timeout_ms - (self._clock.monotonic() - last) * 1000
+                if remaining_ms <= 0:
                     click.echo(f"No record arrived for {self._timeout_ms} ms", err=True)
                     return 0
-                wait_ms = min(wait_ms, left)
-            most = None if self._most is None else min(self._most - self.count, 500)
-            polled = self._consumer.poll(wait_ms, max_records=most)
+                wait_ms = min(wait_ms, remaining_ms)
+            max_records = None if self._max_messages is None else min(self._max_messages - self.count, 500)
+            polled = self._consumer.poll(wait_ms, max_records=max_records)
             self._first = {tp: records[0].offset for tp, records in polled.items()}
             self._next = dict(self._first)
             for tp, records in polled.items():
@@ -216,7 +220,7 @@ class Printer:
 
     def _print(self, tp: TopicPartition, record: Any) -> None:
         try:
-            shown = memoryview(self._write(record))
+            line = memoryview(self._write(record))
         except Exception as error:  # user formatters and deserializers may raise anything
             where = f"{tp} at {record.offset}"
             reason = f"{type(error).__name__}: {sentence(error)}"
@@ -225,15 +229,15 @@ class Printer:
                 self._next[tp] = record.offset + 1
                 raise Failure(f"Cannot print the record of {where}: {reason}") from error
             click.echo(f"Skipped the record of {where}: {reason}", err=True)
-            shown = memoryview(b"")
-        self._buffered_bytes += shown.nbytes
+            line = memoryview(b"")
+        self._buffered_bytes += line.nbytes
         if self._buffered_bytes > _BUFFER_BYTES:
             self._out.flush()  # may block until the reader reads, and may be interrupted
-            self._buffered_bytes = shown.nbytes
+            self._buffered_bytes = line.nbytes
         # Count the record together with buffering it: no interrupt may come in between.
         interrupts.hold()
         try:
-            self._out.write(shown)
+            self._out.write(line)
             self.count += 1
             self._next[tp] = record.offset + 1
         finally:
@@ -249,8 +253,8 @@ class Printer:
 
         If standard output failed, it is unknown how much the reader received, so the whole poll counts as unprinted.
         """
-        left = {**self._next, **self._first}
-        here = self._consumer.assignment()
-        for tp, offset in left.items():
-            if tp in here:
+        unprinted = {**self._next, **self._first}
+        assigned = self._consumer.assignment()
+        for tp, offset in unprinted.items():
+            if tp in assigned:
                 self._consumer.seek(tp, offset)

@@ -90,17 +90,17 @@ def console_producer(
     if line_reader.rpartition(".")[2] != "LineMessageReader":
         raise click.UsageError(f"--line-reader {line_reader!r}: expected LineMessageReader")
     reader = LineReader({**reader_config, **reader_properties})
-    settings = {_CONFIG_FLAGS[name]: str(value) for name, value in named.items() if value is not None}
+    config = {_CONFIG_FLAGS[name]: str(value) for name, value in named.items() if value is not None}
     if request_required_acks is not None:
-        settings["acks"] = request_required_acks
+        config["acks"] = request_required_acks
     if compression_codec is not None:
-        settings["compression.type"] = compression_codec
+        config["compression.type"] = compression_codec
     with connection.admin() as admin:
         _check_topic(admin, topic)
     sender: Sender | None = None
     try:
-        with producer(connection.client_config("producer", {**client, **settings})) as made:
-            sender = Sender(made, topic, sync)
+        with producer(connection.client_config("producer", {**client, **config})) as connected:
+            sender = Sender(connected, topic, sync)
             _send_lines(sender, reader)
     finally:  # after Ctrl-C too
         if sender is not None:

@@ -119,20 +119,20 @@ class Content:
         self._key, self._value = key, value
 
     def show(self, key: bytes | None, value: bytes | None, offset: int) -> dict[str, str]:  # noqa: ARG002
-        shown = {}
+        texts = {}
         if key is not None:
-            shown["key"] = self._key(key).decode(errors="replace")
+            texts["key"] = self._key(key).decode(errors="replace")
         if value is not None:
-            shown["payload"] = self._value(value).decode(errors="replace")
-        return shown
+            texts["payload"] = self._value(value).decode(errors="replace")
+        return texts
 
 
 Read = tuple[int, dict[str, Any]]
 """A version or type, and the decoded fields."""
 
 
-def _json_of(kind: str, found: Read) -> str:
-    return json.dumps({kind: str(found[0]), "data": found[1]}, separators=(",", ":"), ensure_ascii=False)
+def _json_of(kind: str, decoded: Read) -> str:
+    return json.dumps({kind: str(decoded[0]), "data": decoded[1]}, separators=(",", ":"), ensure_ascii=False)
 
 
 class InternalContent(Content):
@@ -151,15 +151,15 @@ class InternalContent(Content):
         if key is None:
             raise ValueError("The record has no key, so it is not a record of this internal topic")
         try:
-            found = self._read_key(key)
-            if found is None:
+            decoded_key = self._read_key(key)
+            if decoded_key is None:
                 return {
                     "key": f"Unknown record type {int.from_bytes(key[:2], signed=True)} at offset {offset}, skipping."
                 }
-            payload = "<DELETE>" if value is None else _json_of("version", self._read_value(found[1], value))
+            payload = "<DELETE>" if value is None else _json_of("version", self._read_value(decoded_key[1], value))
         except (HeadraceError, struct.error, ValueError) as error:
             return {"key": f"Error at offset {offset}, skipping. {sentence(error)}"}
-        return {"key": _json_of("type", found), "payload": payload}
+        return {"key": _json_of("type", decoded_key), "payload": payload}
 
 
 def _group_value(key: dict[str, Any], value: bytes) -> Read:
@@ -234,10 +234,10 @@ class LogDump:
         if batch.is_control and self._skip_metadata:
             self._say("", {})
             return
-        for at, record in enumerate(decode_rows(records)):
+        for index, record in enumerate(decode_rows(records)):
             fields: dict[str, Any] = {}
             if not self._skip_metadata:
-                sequence = batch.base_sequence if batch.base_sequence < 0 else (batch.base_sequence + at) % 2**31
+                sequence = batch.base_sequence if batch.base_sequence < 0 else (batch.base_sequence + index) % 2**31
                 fields = {
                     "offset": record.offset,
                     stamp: record.timestamp,
@@ -297,9 +297,9 @@ def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> i
     base = int(path.stem) if path.stem.isdigit() else 0
     entry = _TIME_INDEX if path.suffix == ".timeindex" else _INDEX
     data = path.read_bytes()
-    whole = data[: len(data) - len(data) % entry.size]
-    entries = [pair for pair in entry.iter_unpack(whole) if pair != (0, 0)]
-    problems = [] if len(whole) == len(data) else [f"its size is not a multiple of {entry.size}"]
+    whole_entries = data[: len(data) - len(data) % entry.size]
+    entries = [pair for pair in entry.iter_unpack(whole_entries) if pair != (0, 0)]
+    problems = [] if len(whole_entries) == len(data) else [f"its size is not a multiple of {entry.size}"]
     if any(later[0] <= earlier[0] for earlier, later in pairwise(entries)):
         problems.append("its entries are not in ascending order")
     log = path.with_suffix(".log")
@@ -322,12 +322,12 @@ def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> i
 
 def _compare(entries: list[tuple[int, int]], base: int, log: Path) -> list[str]:
     """Returns an error for each index entry that does not point to its batch."""
-    wanted = {position: base + offset for offset, position in entries}
-    found = {position: batch.last_offset for position, batch in _batches(log, 2**63 - 1) if position in wanted}
+    expected = {position: base + offset for offset, position in entries}
+    actual = {position: batch.last_offset for position, batch in _batches(log, 2**63 - 1) if position in expected}
     return [
         f"offset {offset} is not at position {position} of {log.name}"
-        for position, offset in wanted.items()
-        if found.get(position) != offset
+        for position, offset in expected.items()
+        if actual.get(position) != offset
     ]
 
 

@@ -33,28 +33,28 @@ def group_key(data: bytes) -> tuple[int, Json] | None:
 def offset_value(data: bytes) -> tuple[int, Json]:
     from headrace.coordinator.group.records import decode_offset_value
 
-    found = decode_offset_value(data)
-    value: Json = {"offset": found.offset}
+    commit = decode_offset_value(data)
+    value: Json = {"offset": commit.offset}
     if _version(data) >= 3:
-        value["leaderEpoch"] = found.leader_epoch
-    value |= {"metadata": found.metadata, "commitTimestamp": found.commit_timestamp_ms}
+        value["leaderEpoch"] = commit.leader_epoch
+    value |= {"metadata": commit.metadata, "commitTimestamp": commit.commit_timestamp_ms}
     if _version(data) == 1:
-        value["expireTimestamp"] = found.expire_timestamp_ms
-    if found.topic_id != ZERO_UUID:
-        value["topicId"] = str(found.topic_id)
+        value["expireTimestamp"] = commit.expire_timestamp_ms
+    if commit.topic_id != ZERO_UUID:
+        value["topicId"] = str(commit.topic_id)
     return _version(data), value
 
 
 def group_value(data: bytes) -> tuple[int, Json]:
     from headrace.coordinator.group.records import decode_group_value
 
-    found = decode_group_value(data)
+    group = decode_group_value(data)
     return _version(data), {
-        "protocolType": found.protocol_type,
-        "generation": found.generation,
-        "protocol": found.protocol,
-        "leader": found.leader,
-        "currentStateTimestamp": found.state_timestamp_ms,
+        "protocolType": group.protocol_type,
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "currentStateTimestamp": group.state_timestamp_ms,
         "members": [
             {
                 "memberId": member.member_id,
@@ -66,7 +66,7 @@ def group_value(data: bytes) -> tuple[int, Json]:
                 "subscription": _subscription(member.subscription),
                 "assignment": _assignment(member.assignment),
             }
-            for member in found.members
+            for member in group.members
         ],
     }
 
@@ -74,13 +74,13 @@ def group_value(data: bytes) -> tuple[int, Json]:
 def _subscription(data: bytes) -> Any:
     from headrace.client.group.consumer_protocol import decode_subscription
 
-    found = decode_subscription(data)
+    subscription = decode_subscription(data)
     return {
-        "topics": list(found.topics),
-        "userData": _bytes(found.user_data),
-        "ownedPartitions": _by_topic(found.owned),
-        "generationId": found.generation,
-        "rackId": found.rack,
+        "topics": list(subscription.topics),
+        "userData": _bytes(subscription.user_data),
+        "ownedPartitions": _by_topic(subscription.owned),
+        "generationId": subscription.generation,
+        "rackId": subscription.rack,
     }
 
 
@@ -89,8 +89,8 @@ def _assignment(data: bytes) -> Any:
 
     if not data:
         return {"assignedPartitions": [], "userData": None}
-    found = decode_assignment(data)
-    return {"assignedPartitions": _by_topic(found.partitions), "userData": _bytes(found.user_data)}
+    assignment = decode_assignment(data)
+    return {"assignedPartitions": _by_topic(assignment.partitions), "userData": _bytes(assignment.user_data)}
 
 
 def _bytes(data: bytes | None) -> str | None:
@@ -114,16 +114,18 @@ def transaction_key(data: bytes) -> tuple[int, Json] | None:
 def transaction_value(transactional_id: str, data: bytes) -> tuple[int, Json]:
     from headrace.coordinator.transaction.records import decode_transaction
 
-    found = decode_transaction(transactional_id, data)
+    transaction = decode_transaction(transactional_id, data)
     value: Json = {
-        "producerId": found.producer_id,
-        "producerEpoch": found.producer_epoch,
-        "transactionTimeoutMs": found.timeout_ms,
-        "transactionStatus": found.state.code,
-        "transactionPartitions": _by_topic(sorted(found.partitions), "partitionIds") if found.state.code else None,
-        "transactionLastUpdateTimestampMs": found.updated_ms,
-        "transactionStartTimestampMs": found.start_ms,
+        "producerId": transaction.producer_id,
+        "producerEpoch": transaction.producer_epoch,
+        "transactionTimeoutMs": transaction.timeout_ms,
+        "transactionStatus": transaction.state.code,
+        "transactionPartitions": _by_topic(sorted(transaction.partitions), "partitionIds")
+        if transaction.state.code
+        else None,
+        "transactionLastUpdateTimestampMs": transaction.updated_ms,
+        "transactionStartTimestampMs": transaction.start_ms,
     }
-    if found.version:
-        value["clientTransactionVersion"] = found.version
+    if transaction.version:
+        value["clientTransactionVersion"] = transaction.version
     return _version(data), value

@@ -64,21 +64,21 @@ class LineReader:
             if text and not (self._null and text == self._null):
                 headers = [self._header(part, line) for part in text.split(self._between_headers)]
         if self._has_key:
-            found, rest = self._cut(rest, self._between_key, "key.separator", line)
-            key = self._or_null(found)
+            key_text, rest = self._cut(rest, self._between_key, "key.separator", line)
+            key = self._or_null(key_text)
         return Line(key, self._or_null(rest), headers)
 
     def _cut(self, text: bytes, separator: bytes, name: str, line: bytes) -> tuple[bytes | None, bytes]:
-        before, found, after = text.partition(separator)
-        if found:
+        before, delimiter, after = text.partition(separator)
+        if delimiter:
             return before, after
         if self._ignores_errors:
             return None, text
         raise self._wrong(f"has no {name} {separator.decode()!r}", line)
 
     def _header(self, text: bytes, line: bytes) -> tuple[str, bytes | None]:
-        name, found, value = text.partition(self._in_header)
-        if not found:
+        name, delimiter, value = text.partition(self._in_header)
+        if not delimiter:
             if self._ignores_errors:
                 return name.decode(errors="replace"), None
             raise self._wrong(f"has a header {text.decode(errors='replace')!r} without a value", line)

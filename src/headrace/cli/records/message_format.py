@@ -60,16 +60,16 @@ def deserializer(name: str) -> Show:
         function = _python(name)
 
         def show(data: bytes) -> bytes:
-            shown = function(data)
-            return shown if isinstance(shown, bytes) else str(shown).encode()
+            text = function(data)
+            return text if isinstance(text, bytes) else str(text).encode()
 
         return show
-    found = _DESERIALIZERS.get(name.rpartition(".")[2])
-    if found is None:
+    decode = _DESERIALIZERS.get(name.rpartition(".")[2])
+    if decode is None:
         raise click.UsageError(
             f"Unknown deserializer {name!r}; expected {', '.join(_DESERIALIZERS)}, or module:function"
         )
-    return found
+    return decode
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> Format:
@@ -91,10 +91,10 @@ def formatter(name: str, properties: Mapping[str, str]) -> Format:
 
 
 def _own_formatter(name: str, properties: Mapping[str, str]) -> Format:
-    found: Any = _python(name)
-    if isinstance(found, type):
-        found = cast("Any", found)(dict(properties))
-    return cast("Format", found)
+    loaded: Any = _python(name)
+    if isinstance(loaded, type):
+        loaded = cast("Any", loaded)(dict(properties))
+    return cast("Format", loaded)
 
 
 def _python(name: str) -> Any:
@@ -112,12 +112,12 @@ class DefaultFormatter:
     """Prints the selected fields of each record, with separators, in one line."""
 
     def __init__(self, properties: Mapping[str, str]):
-        known = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
+        defaults = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
         flags = {
             name: _flag(properties, f"print.{name}", name == "value")
             for name in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
         }
-        texts = {name: _unescape(properties.get(name, default)).encode() for name, default in known.items()}
+        texts = {name: _unescape(properties.get(name, default)).encode() for name, default in defaults.items()}
         self._between, self._end = texts["key.separator"], texts["line.separator"]
         self._between_headers, self._null = texts["headers.separator"], texts["null.literal"]
         self._flags = flags
