@@ -1,5 +1,6 @@
-"""Parses JSON with a reason for every row that is invalid, and builds dead letters. Driver only: builds column
-expressions.
+"""Parses JSON, finds a reason for each invalid row, and builds dead letters.
+
+Driver only: the functions build column expressions.
 
 A dead letter is a record with the key of its source record and a JSON value:
 
@@ -10,7 +11,9 @@ A dead letter is a record with the key of its source record and a JSON value:
     key_encoding, encoding       "base64" if the bytes of the key or value are not UTF-8
     value_bytes                  the length of the value in bytes, if it was truncated
 
-Invariants: every row is in either `good` or `bad`; a dead letter is never too large for its topic.
+Invariants:
+- Every row is in either `good` or `bad`.
+- A dead letter is never too large for its topic.
 """
 
 from collections.abc import Iterable

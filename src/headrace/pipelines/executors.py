@@ -1,7 +1,7 @@
 """Counts the cores that Spark has for tasks. Runs in the driver.
 
-The executors of a cluster register some seconds after the session starts; until then Spark reports a meaningless
-number. Decisions based on it may last as long as a checkpoint, so a short wait is worthwhile.
+The executors of a cluster register some seconds after the session starts. Until then, Spark reports a meaningless
+number. A checkpoint may keep decisions based on this number, so a short wait is worthwhile.
 """
 
 from typing import TYPE_CHECKING
@@ -19,9 +19,11 @@ _POLL_SECONDS = 0.1
 
 
 def count_executor_cores(spark: "SparkSession", clock: Clock) -> int:
-    """Returns the number of cores, after waiting until the number of executors of a newly joined cluster is stable.
+    """Returns the number of cores. In a new session, waits first until the number of executors is stable.
+
     Does not wait if Spark chooses the number of executors (dynamic allocation) or the user set
-    `spark.default.parallelism`."""
+    `spark.default.parallelism`.
+    """
     context = spark.sparkContext
     conf = context.getConf()
     master = str(context.master)

@@ -35,9 +35,12 @@ def describe_failure(error: BaseException) -> str:
 
 
 def retries_allowed(error: BaseException) -> int:
-    """Returns how often in a row a batch is retried after this error. An error from Spark may be temporary: a lost
-    task, an unavailable broker. An error from the pipeline's own code in the driver, an invalid plan or an invalid
-    option is permanent. Workers must start within ten seconds; a busy machine may miss that more than once."""
+    """Returns the maximum number of consecutive retries of a batch after this error.
+
+    - Errors from Spark may be temporary: a lost task, an unavailable broker.
+    - Errors of the pipeline's own code in the driver, invalid plans and invalid options are permanent.
+    - Spark's workers must start within ten seconds. A busy machine may miss this limit more than once.
+    """
     text = str(error)
     if _SLOW_WORKER in text:
         return 3
@@ -60,10 +63,10 @@ def _message_of_traceback(text: str) -> str | None:
             if match[1] in _CLEANUP_ERRORS:
                 break
             message = [match[2]]
-            for rest in lines[position + 1 :]:
-                if not rest.strip() or rest.lstrip().startswith(("at ", "...", "===", "SQLSTATE")):
+            for following in lines[position + 1 :]:
+                if not following.strip() or following.lstrip().startswith(("at ", "...", "===", "SQLSTATE")):
                     break
-                message.append(rest.strip())
+                message.append(following.strip())
             return " ".join(message)
     return None
 

@@ -42,7 +42,7 @@ class FileTree:
             raise OSError(f"cannot rename {old} to {new}")
 
     def names(self, directory: str) -> list[str]:
-        """Returns the sorted names in a directory; an empty list if it does not exist."""
+        """Returns the sorted names in a directory, or an empty list if it does not exist."""
         if not self.exists(directory):
             return []
         return sorted(str(status.getPath().getName()) for status in self._fs.listStatus(self._path(directory)))

@@ -4,9 +4,14 @@
     <checkpoint>/<pipeline>/<flow>/state       the flow's own state (`Context.state_dir`)
     <checkpoint>/<pipeline>/<flow>/flow.json   values that must not change while the checkpoint exists
 
-Spark calls `FlowQuery.process_batch` for every batch, in a separate thread: it calls `split`, writes all topics at
-once, then the tables. Each write detects whether it has done this batch before, so a replayed batch has every row once,
-after a crash as well as after a failure. Temporary failures are retried (`retries_allowed`).
+Spark calls `FlowQuery.process_batch` for every batch, in a separate thread:
+
+1. It calls the flow's `split`.
+2. It writes all topics at once.
+3. It writes the tables.
+
+Each write detects a batch that it has already written. So a replayed batch has every row once, after a crash as well
+as after a failure. Temporary failures are retried (`retries_allowed`).
 
 Invariant: a requested stop never interrupts a batch that has begun to write, and no batch begins after it.
 """
@@ -65,7 +70,7 @@ class Run:
 
 
 class _StoppedBetweenBatches(Exception):
-    """A batch began after a stop was requested. It ends before it does anything; the next run begins with it."""
+    """A batch began after a stop was requested. It ends before it does anything. The next run begins with it."""
 
 
 class FlowQuery:
@@ -189,8 +194,8 @@ class FlowQuery:
         return written
 
     def _figures(self, observation: Any) -> dict[str, Any]:
-        """Returns the observed aggregates; an empty dict if the frame was not written, because a table had the batch
-        already."""
+        """Returns the observed aggregates. The dict is empty if the frame was not written because the table already has
+        the batch."""
         deadline = self._run.clock.monotonic() + _OBSERVATION_SECONDS
         while not observation._jo.future().isCompleted():
             if self._run.clock.monotonic() >= deadline:
@@ -266,7 +271,7 @@ class FlowQuery:
         """Returns the batches that were committed since the last call."""
         jvm_query = self._query._jsq  # saves a thousand JVM calls compared with `recentProgress`
         reports = jvm_query.recentProgress()
-        new: list[Progress] = []
+        batches: list[Progress] = []
         newest = ""
         for position in reversed(range(len(reports))):
             reported = json.loads(reports[position].json())
@@ -276,9 +281,9 @@ class FlowQuery:
                 break
             if "addBatch" in reported.get("durationMs", {}):
                 written = self._written.pop(reported["batchId"], BatchResult())
-                new.append(batch_progress(self._run.pipeline.name, self.flow.name, reported, written))
+                batches.append(batch_progress(self._run.pipeline.name, self.flow.name, reported, written))
         self._last_report = newest or self._last_report
-        return new[::-1]
+        return batches[::-1]
 
     def stop_if_idle(self) -> bool:
         """Stops the query unless a batch is in progress. Returns True if the query has ended."""

@@ -15,9 +15,9 @@ from headrace.pipelines.pipeline import Pipeline, PipelineError
 
 def load_pipeline(name: str) -> Pipeline:
     """Returns the pipeline with this name."""
-    path, colon, chosen = name.rpartition(":") if ".py:" in name else (name, "", "")
+    path, colon, pipeline_name = name.rpartition(":") if ".py:" in name else (name, "", "")
     if path.endswith(".py"):
-        return _choose(path, _pipelines_in_file(path), chosen if colon else None)
+        return _choose(path, _pipelines_in_file(path), pipeline_name if colon else None)
     if name not in BUILT_IN_PIPELINES:
         raise PipelineError(
             f"unknown pipeline {name!r}: expected {', '.join(BUILT_IN_PIPELINES)}, or a Python file (mine.py)"

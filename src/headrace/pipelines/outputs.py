@@ -5,8 +5,7 @@ All topics of a batch are written at once, because each write costs one transact
     topic string, key binary, value binary [, headers]         the rows of all outputs
       -> shuffled by key into a fixed number of tasks, sorted by `_at`, `_seq`
 
-Invariant: the rows that a task writes depend on the rows alone, never on timing, so a replayed batch has the same
-tasks.
+Invariant: a replayed batch has the same tasks with the same rows. Timing has no influence on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,9 +45,9 @@ def table_frames(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> list[
 def check_outputs(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> None:
     for output, frame in frames.items():
         if output not in pipeline.outputs:
-            known = ", ".join(pipeline.outputs)
+            output_names = ", ".join(pipeline.outputs)
             raise PipelineError(
-                f"pipeline {pipeline.name} returned an unknown output {output!r}; expected one of: {known}"
+                f"pipeline {pipeline.name} returned an unknown output {output!r}; expected one of: {output_names}"
             )
         if not hasattr(frame, "columns"):
             raise PipelineError(

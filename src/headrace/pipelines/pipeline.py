@@ -11,7 +11,7 @@ the flow. Without `split`, the prepared frame goes to the flow's only output.
 Source frames have the columns of `format("headrace")` that `Topic.columns` selects, and `_at`, a number that orders the
 rows of a source partition. A frame that `split` returns for a topic has these columns:
 
-    value     bytes or text; without this column, the value is a JSON object of all columns not named here
+    value     bytes or text (without this column, the value is a JSON object of all columns not listed here)
     key       bytes or text, may be null; `Topic.key` may name another column
     topic     the topic of the row, only for `Topic(None)`
     headers   as in the source
@@ -20,7 +20,7 @@ rows of a source partition. A frame that `split` returns for a topic has these c
 
 The reserved output `dead_letters` receives invalid rows: `reason` and the columns of the source.
 
-Invariant: `split` is deterministic: for a replayed batch it returns the same rows.
+Invariant: `split` is deterministic. It returns the same rows for a replayed batch.
 """
 
 import inspect
@@ -58,7 +58,7 @@ class PipelineError(HeadraceError):
 class Topic:
     """A topic, as a source or as an output.
 
-    As a source, `name` may list several topics, separated by commas; or `pattern` is a regular expression for topic
+    As a source, `name` lists one or more topics, separated by commas, or `pattern` is a regular expression for topic
     names. As an output, `name=None` routes each row by its column `topic`.
     """
 
@@ -238,20 +238,20 @@ class Pipeline:
         return [place for places in self.outputs.values() for place in places if isinstance(place, Table)]
 
 
-def resolve_settings(pipeline: Pipeline, given: Mapping[str, object]) -> dict[str, Setting]:
+def resolve_settings(pipeline: Pipeline, values: Mapping[str, object]) -> dict[str, Setting]:
     """Returns the pipeline's settings with the values given for this run. Text is converted to the type of the
     default."""
-    chosen = dict(pipeline.settings)
-    for name, value in given.items():
-        if name not in chosen:
-            known = ", ".join(sorted(chosen)) or "none"
-            raise PipelineError(f"pipeline {pipeline.name} has no setting {name!r}; its settings: {known}")
-        kind = type(chosen[name])
+    settings = dict(pipeline.settings)
+    for name, value in values.items():
+        if name not in settings:
+            setting_names = ", ".join(sorted(settings)) or "none"
+            raise PipelineError(f"pipeline {pipeline.name} has no setting {name!r}; its settings: {setting_names}")
+        kind = type(settings[name])
         try:
-            chosen[name] = _convert(kind, value)
+            settings[name] = _convert(kind, value)
         except (TypeError, ValueError):
             raise PipelineError(f"setting {name}={value}: expected {_TYPE_NAMES[kind]}") from None
-    return chosen
+    return settings
 
 
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -324,13 +324,13 @@ def pipeline(
     """
 
     def decorate(function: Callable[..., Any]) -> Pipeline:
-        chosen = name or function.__name__.replace("_", "-")
+        pipeline_name = name or function.__name__.replace("_", "-")
         topics = {source: Topic(topic) if isinstance(topic, str) else topic for source, topic in sources.items()}
         extra = "context" if stateful else "batch"
         parameters = list(inspect.signature(function).parameters)
         if unknown := [parameter for parameter in parameters if parameter not in (*topics, extra)]:
             raise PipelineError(
-                f"pipeline {chosen}: unknown parameter {unknown[0]!r} of the function: expected a source "
+                f"pipeline {pipeline_name}: unknown parameter {unknown[0]!r} of the function: expected a source "
                 f"({', '.join(topics)}) or {extra!r}"
             )
 
@@ -339,16 +339,16 @@ def pipeline(
             return function(**{parameter: arguments[parameter] for parameter in parameters})
 
         def split(frame: "DataFrame", batch: Batch) -> "Frames":
-            return _check_frames(chosen, call(source_frames(frame, topics), batch))
+            return _check_frames(pipeline_name, call(source_frames(frame, topics), batch))
 
         flow = Flow(
-            chosen,
+            pipeline_name,
             topics,
             prepare=call if stateful else None,
             split=None if stateful else split,
             output_mode=output_mode,
         )
-        return Pipeline.of(chosen, [flow], outputs, description=function.__doc__ or "", settings=settings)
+        return Pipeline.of(pipeline_name, [flow], outputs, description=function.__doc__ or "", settings=settings)
 
     return decorate
 

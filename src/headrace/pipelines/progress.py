@@ -1,6 +1,7 @@
-"""The progress of a run: what each batch did, totals, and the line on a terminal. Driver only, no Spark.
+"""The progress of a run: the figures of each batch, totals, and the line on a terminal. Driver only, no Spark.
 
-Spark reports a batch as JSON after it is committed; the runner knows what the batch wrote. `Progress` combines both.
+Spark reports a batch as JSON after its commit. The runner counts the rows that the batch wrote. `Progress` combines
+both.
 """
 
 import json
@@ -63,9 +64,9 @@ class Totals:
         for name, rows in progress.outputs.items():
             self.outputs[name] = self.outputs.get(name, 0) + rows
         for name, figure in progress.figures.items():
-            known = self.figures.get(name)
-            adds = isinstance(figure, int | float) and isinstance(known, int | float)
-            self.figures[name] = known + figure if adds else figure
+            total = self.figures.get(name)
+            adds = isinstance(figure, int | float) and isinstance(total, int | float)
+            self.figures[name] = total + figure if adds else figure
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _sum_by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], written: "BatchResult") -> Progress:
-    """Combines Spark's report of a batch with what the runner wrote in it."""
+    """Combines Spark's report of a batch with the rows that the runner wrote."""
     phases = {str(name): int(ms) for name, ms in reported.get("durationMs", {}).items()}
     return Progress(
         pipeline,

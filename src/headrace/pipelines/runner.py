@@ -1,7 +1,7 @@
 """Runs a pipeline: starts its flows, collects their progress, and stops them between two batches. Runs in the driver.
 
-Every flow has its own query (`flow_query`). Everything here runs in the thread that called `start` and `wait`;
-`request_stop` may be called from any thread.
+Every flow has its own query (`flow_query`). Everything here runs in the thread that called `start` and `wait`,
+except `request_stop`, which any thread may call.
 """
 
 from collections.abc import Callable, Iterator

@@ -73,7 +73,7 @@ def quiet_session(
 
 
 def java_options(user_options: str, *more: str) -> str:
-    """Returns the JVM options: those for pipelines, then the user's. The JVM rejects two garbage collectors."""
+    """Returns the JVM options for pipelines, followed by the user's. The JVM accepts only one garbage collector."""
     collector = [] if _ANY_COLLECTOR.search(user_options) else [_COLLECTOR]
     return " ".join([_COMPILE_ALL, *collector, *filter(None, [user_options]), *more])
 

@@ -30,9 +30,9 @@ def read_source(spark: "SparkSession", source_format: str, topic: Topic, options
     from pyspark.sql import functions as sf
 
     columns = [name for name in _TYPES if name in topic.columns]
-    chosen = source_options(topic, options)
-    SourceOptions.parse(chosen, streaming=True)  # report invalid options here rather than in a Spark worker
-    reader = spark.readStream.format(source_format).options(**chosen)
+    all_options = source_options(topic, options)
+    SourceOptions.parse(all_options, streaming=True)  # report invalid options here rather than in a Spark worker
+    reader = spark.readStream.format(source_format).options(**all_options)
     stream = reader.schema(", ".join(f"{name} {_TYPES[name]}" for name in columns)).load()
     if "partition" in columns and "offset" in columns:
         position = sf.shiftleft(sf.col("partition").cast("long"), _OFFSET_BITS) + sf.col("offset")
@@ -53,7 +53,7 @@ def read_sources(spark: "SparkSession", source_format: str, flow: Flow, options:
 
 
 def source_options(topic: Topic, options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options of a source: those of the run, overridden by those of the topic."""
+    """Returns the options of a source. Options of the topic override options of the run."""
     subscription = {"subscribe": topic.name} if topic.name is not None else {"subscribePattern": str(topic.pattern)}
     headers = {"includeHeaders": "true"} if "headers" in topic.columns else {}
     return {**_DEFAULTS, **options, **subscription, **headers, **topic.options}

@@ -4,9 +4,14 @@
     <warehouse>/<table>/_headrace/<query>/<batch>/day=.../hour=.../*.parquet    the staged files of a batch
     <warehouse>/<table>/_headrace/<query>/<batch>.json                          the journal: the target of every file
 
-A batch is first written to the staging directory. Writing the journal then commits it, and the files are moved. A
-replayed batch that finds its journal only finishes the moves; without a journal it starts over. Readers ignore names
-that begin with `_`. While files are moved, a reader may see a part of the batch.
+A batch is written in three steps:
+
+1. Write its files to the staging directory.
+2. Write the journal. This commits the batch.
+3. Move the files to the table. Meanwhile, a reader may see a part of the batch.
+
+A replayed batch with a journal only finishes the moves. Without a journal, it starts over. Readers ignore names that
+begin with `_`.
 
 Invariant: a journal names a file of the table before the file exists, and no file is written twice.
 """
@@ -96,12 +101,12 @@ def _finish_moves(files: FileTree, staged: str, journal: str) -> None:
     """Moves the staged files that are left. A file that is missing on both sides was moved, and then deleted by the
     user."""
     moves: dict[str, str] = json.loads(files.read(journal))["moves"]
-    for directory in sorted({new.rpartition("/")[0] for new in moves.values()}):
+    for directory in sorted({target.rpartition("/")[0] for target in moves.values()}):
         files.make_directory(f"{files.root}/{directory}")
-    for old, new in moves.items():
-        if files.exists(f"{staged}/{old}"):
-            files.delete(f"{files.root}/{new}")
-            files.rename(f"{staged}/{old}", f"{files.root}/{new}")
+    for source, target in moves.items():
+        if files.exists(f"{staged}/{source}"):
+            files.delete(f"{files.root}/{target}")
+            files.rename(f"{staged}/{source}", f"{files.root}/{target}")
     files.delete(staged)
 
 

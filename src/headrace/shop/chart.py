@@ -1,7 +1,7 @@
 """Charts of numbers over time: as text for a terminal, and as a self-contained HTML page with SVG.
 
-Each series has its own panel, because series may have different units; all panels have the same time axis. Pure Python,
-no I/O.
+Each series has its own panel, because series may have different units. All panels have the same time axis. Pure
+Python, no I/O.
 """
 
 import html
@@ -64,12 +64,12 @@ def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 7
     """Draws the first series as columns and each other series as one line of blocks. Returns the lines."""
     if not times_ms:
         return ["no data"]
-    first, *others = series
+    first, *other_series = series
     columns = min(width, len(times_ms))
     heights = _buckets(first.values, columns)
     peak = max(heights) or 1.0
     labels = [first.text(peak), *[""] * (height - 2), "0"]
-    label_width = max(len(label) for label in [*labels, *(other.name for other in others)])
+    label_width = max(len(label) for label in [*labels, *(line_series.name for line_series in other_series)])
     lines = [f"{first.name} ({_scale(times_ms, columns)})"]
     for row, label in enumerate(labels):
         floor = height - 1 - row
@@ -77,11 +77,11 @@ def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 7
         lines.append(f"{label:>{label_width}} ┤{cells}".rstrip())
     lines.append(f"{'':>{label_width}} └{'─' * columns}")
     lines.append(f"{'':>{label_width}}  {_time_line(times_ms, columns)}")
-    for other in others:
-        values = _buckets(other.values, columns)
+    for line_series in other_series:
+        values = _buckets(line_series.values, columns)
         peak = max(values) or 1.0
         cells = "".join(_BLOCKS[max(1, math.ceil(value / peak * 8))] if value else " " for value in values)
-        lines.append(f"{other.name:>{label_width}}  {cells:<{columns}}  max {other.text(max(values))}")
+        lines.append(f"{line_series.name:>{label_width}}  {cells:<{columns}}  max {line_series.text(max(values))}")
     return lines
 
 

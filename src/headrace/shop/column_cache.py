@@ -1,8 +1,8 @@
 """A cache for column expressions that are the same in every batch. Driver only.
 
-Every PySpark function is a call into the JVM, which takes about as long as Spark needs for a thousand small rows; a
-wide select has hundreds of them. A column is only an expression: it names its inputs and fits any frame that has
-them.
+Every PySpark function is a call into the JVM. It takes about as long as Spark needs for a thousand small rows, and a
+wide select has hundreds of these calls. A column is only an expression: it names its inputs and fits any frame that
+has them.
 """
 
 from collections.abc import Callable, Hashable

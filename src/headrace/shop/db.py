@@ -1,8 +1,8 @@
 """Parses `ods_db` (row changes of the shop's database) and builds the rows for the topic of each table. Driver only:
 builds column expressions.
 
-The change is parsed first, with its row as text; then the row is parsed by the schema of its table. Changes of tables
-without a route are not written. That is no error, but they are counted.
+The change is parsed first, with its row as text. The row is then parsed by the schema of its table. Changes of tables
+without a route are counted but not written. They are no errors.
 """
 
 from collections.abc import Mapping

@@ -83,8 +83,8 @@ def deduplicate(
 ) -> DeduplicatedBatch:
     """Compares the events of a parsed frame with the flow's history. The frame is computed once.
 
-    `device_columns`: device, day and new_flag, if the events have devices. `rows`: how many rows an event produces, by
-    topic; they are summed up here, which saves the runner from counting them.
+    `device_columns`: device, day and new_flag, if the events have devices. `rows`: the number of rows that an event
+    produces, by topic. They are summed up here, so the runner does not need to count them.
     """
     import pyarrow.compute as pc
     from pyspark.sql import functions as sf

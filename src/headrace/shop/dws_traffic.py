@@ -1,8 +1,8 @@
 """The pipeline `dws-traffic`: page views, visitors, orders and revenue of each minute. See docs/shop.md.
 
 Each batch counts its rows by the minute of their event. The driver adds the counts to the stored minutes
-(`minute_store`) and writes the changed minutes again, with a higher version; the newest version of a minute counts. So
-a minute appears within seconds and still includes late rows.
+(`minute_store`) and writes the changed minutes again, with a higher version. The newest version of a minute counts.
+So a minute appears within seconds and still includes late rows.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -140,8 +140,8 @@ def merge_sketches(spark: "SparkSession", pairs: list[tuple[bytes, bytes]]) -> l
 
     columns: dict[str, Any] = {
         "number": pa.array(range(len(pairs)), pa.int64()),
-        "one": pa.array([one for one, _ in pairs], pa.binary()),
-        "other": pa.array([other for _, other in pairs], pa.binary()),
+        "one": pa.array([first for first, _ in pairs], pa.binary()),
+        "other": pa.array([second for _, second in pairs], pa.binary()),
     }
     merged = spark.createDataFrame(pa.table(columns)).select("number", sf.hll_union("one", "other").alias("merged"))
     return [bytes(sketch) for sketch in merged.toArrow().sort_by("number")["merged"].to_pylist()]

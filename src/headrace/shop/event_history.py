@@ -1,8 +1,8 @@
 """The events of the deduplication window and the first day of every device, kept from batch to batch.
 
-Spark's own deduplication scans its whole state in every batch to find expired events, and shuffles the events. Here the
-events stay in their partitions and only hashes travel to the driver, which looks them up in a compiled hash table in a
-fraction of a microsecond. Memory use: 21 to 43 bytes per event of the window, 16 to 32 bytes per device.
+Spark's own deduplication shuffles the events and scans its whole state in every batch to find expired events. Here the
+events stay in their partitions. Only hashes travel to the driver, whose compiled hash table needs a fraction of a
+microsecond per lookup. Memory use: 21 to 43 bytes per event of the window, 16 to 32 bytes per device.
 
 Files in the flow's state directory:
 
@@ -15,7 +15,7 @@ Files in the flow's state directory:
     checksum         CRC-32 of everything before it
 
 Invariants:
-- A batch is compared only with what earlier batches stored in files, so a replay returns the same result.
+- A batch is compared only with the files of earlier batches, so a replay returns the same result.
 - Time is log time: the newest timestamp of all records so far. It never goes back and never passes the wall clock, so a
   record from the future cannot expire all other events. The file of a batch stores it for a replay.
 - An id belongs to the generation of its batch, which is a quarter of the window. A generation expires as a whole,
@@ -177,9 +177,9 @@ class EventHistory:
     def _delete_old_files(self) -> None:
         """Deletes expired batch files, after a snapshot of the devices if one is due. Called when the next batch
         arrives, because only then is the last batch known to be committed."""
-        due = self._devices_since_snapshot > max(_DEVICES_BEFORE_SNAPSHOT, self.devices // 2)
+        is_due = self._devices_since_snapshot > max(_DEVICES_BEFORE_SNAPSHOT, self.devices // 2)
         batches_since_snapshot = sum(1 for batch_id in self._batch_generations if batch_id > self._snapshot_batch)
-        if due or (self._devices_since_snapshot and batches_since_snapshot > _FILES_BEFORE_SNAPSHOT):
+        if is_due or (self._devices_since_snapshot and batches_since_snapshot > _FILES_BEFORE_SNAPSHOT):
             self._write_snapshot()
         for batch_id, generation in list(self._batch_generations.items()):
             has_only_old_devices = batch_id <= self._snapshot_batch or not self._devices_since_snapshot
@@ -197,7 +197,7 @@ class EventHistory:
         self._snapshot_batch, self._devices_since_snapshot = last_batch, 0
 
     def _load(self, batch_id: int) -> list[str]:
-        """Loads the state that batches before this one stored; returns the names of all files."""
+        """Loads the state that earlier batches stored. Returns the names of all files."""
         self._clear()
         names = self._files.list()
         snapshots = [snapshot for snapshot in batch_ids(names, "devices") if snapshot < batch_id]

@@ -26,7 +26,7 @@ class FlowStateCache(Generic[T]):
         self._states: dict[str, tuple[_Owner, T]] = {}
 
     def get(self, batch: Batch, create: Callable[[Batch], T]) -> T:
-        """Returns the state of the batch's flow; calls `create` if there is none yet."""
+        """Returns the state of the batch's flow. Calls `create` if there is none yet."""
         owner = _Owner(batch.query_id, str(batch.spark.sparkContext.applicationId), dict(batch.settings))
         with self._lock:
             state = self._states.get(batch.state_dir)

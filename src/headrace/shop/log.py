@@ -64,7 +64,7 @@ def _reason() -> "Column":
 
 @cached_column
 def device_columns() -> list["Column"]:
-    """Returns what the event history stores of an event: device, day, and whether the device claims to be new."""
+    """Returns the columns for the event history: device, day, and whether the device claims to be new."""
     from pyspark.sql import functions as sf
 
     return [
@@ -112,7 +112,7 @@ def log_rows(events: "DataFrame") -> "DataFrame":
 @cached_column
 def _steps() -> list[list["Column | str"]]:
     """Returns the columns of successive selects. An expression that a later select uses more than once becomes a column
-    first; otherwise Spark would evaluate it every time."""
+    first. Otherwise Spark would evaluate it every time."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
@@ -208,7 +208,7 @@ def _shared() -> "Column":
 
 
 def _clean(struct: "Column", schema: str) -> list["Column"]:
-    """Trims text, with null for empty text; replaces negative durations and numbers by null."""
+    """Trims text. Replaces empty text, negative durations and negative numbers by null."""
     from pyspark.sql import functions as sf
 
     columns = []
@@ -226,7 +226,7 @@ def _clean_text(column: "Column") -> "Column":
 
 
 def _more_members(json: "Column") -> "Column":
-    """Returns the members of a JSON object after a comma; nothing for an empty object or null."""
+    """Returns a comma and the members of a JSON object, or nothing for an empty object or null."""
     from pyspark.sql import functions as sf
 
     inner = sf.substring(json, sf.lit(2), sf.length(json) - 2)

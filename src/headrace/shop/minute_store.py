@@ -1,7 +1,7 @@
 """The traffic numbers of every minute that can still change (`dws-traffic`). Runs in the driver.
 
-A minute is a row of sums and a sketch of its visitors (HyperLogLog: a few KB, however many visitors). Rows of any order
-and age are added to their minute, as long as the minute is within the allowed lateness; the caller sends rows of older
+A minute is a row of sums and a sketch of its visitors (HyperLogLog: a few KB for any number of visitors). Rows arrive
+in any order. A row is added to its minute if the minute is within the allowed lateness. The caller sends rows of older
 minutes to the dead letters.
 
 Arrow files in the flow's state directory:
@@ -9,8 +9,8 @@ Arrow files in the flow's state directory:
     batch-<id>      the minutes that the batch changed, as they are after it
     minutes-<id>    a snapshot: all minutes after that batch; replaces older files
 
-Invariant: a batch is added to what earlier batches stored in files, so a replay returns the same minutes. The files
-also store the newest minute, and the version that a batch gives to the minutes it changes.
+Invariant: a batch is added to the minutes that earlier batches stored, so a replay returns the same minutes.
+The files also store the newest minute, and the version that a batch gives to the minutes it changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -109,17 +109,23 @@ class MinuteStore:
 
     def _sums(self, added: list[Minute]) -> list[Minute]:
         pairs = [(minute, self._minutes.get(minute.start_ms, Minute(minute.start_ms))) for minute in added]
-        sketches = [(new.visitors, old.visitors) for new, old in pairs if new.visitors and old.visitors]
+        sketches = [
+            (added_minute.visitors, stored_minute.visitors)
+            for added_minute, stored_minute in pairs
+            if added_minute.visitors and stored_minute.visitors
+        ]
         merged = iter(self._merge_sketches(sketches) if sketches else ())
         sums = [
             Minute(
-                new.start_ms,
-                new.page_views + old.page_views,
-                new.orders + old.orders,
-                new.revenue + old.revenue,
-                next(merged) if new.visitors and old.visitors else new.visitors or old.visitors,
+                added_minute.start_ms,
+                added_minute.page_views + stored_minute.page_views,
+                added_minute.orders + stored_minute.orders,
+                added_minute.revenue + stored_minute.revenue,
+                next(merged)
+                if added_minute.visitors and stored_minute.visitors
+                else added_minute.visitors or stored_minute.visitors,
             )
-            for new, old in pairs
+            for added_minute, stored_minute in pairs
         ]
         return sorted(sums, key=lambda minute: minute.start_ms)
 

@@ -20,8 +20,8 @@ def is_blank(column: "Column") -> "Column":
 
 
 def is_single_json_value(text: "Column") -> "Column":
-    """Returns whether a text is exactly one JSON value. Spark's parsers accept a value and ignore what follows, so the
-    text is parsed as the first element of a list whose second element is the hash of the text."""
+    """Returns whether a text is exactly one JSON value. Spark's parsers accept a value and ignore the text after it. So
+    the text is parsed as the first element of a list. The second element is the hash of the text."""
     from pyspark.sql import functions as sf
 
     check = sf.xxhash64(text)
@@ -30,8 +30,10 @@ def is_single_json_value(text: "Column") -> "Column":
 
 
 def parse_failure(event: "Column", expected: Mapping[str, str]) -> "Column":
-    """Starts a chain of reasons with those of records that the parser rejected. `expected`: the types of fields that
-    are not text, by path (`page.during_time`)."""
+    """Starts a chain of reasons with the reasons for records that the parser rejected.
+
+    `expected`: the types of fields that are not text, by path (`page.during_time`).
+    """
     from pyspark.sql import functions as sf
 
     value = sf.col("value")

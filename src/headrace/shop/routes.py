@@ -6,8 +6,8 @@ A user adds routes with a JSON file (`--set routes=routes.json`), which extends 
      "comment_info": {"topic": "dwd_comment"},
      "cart_info": null}
 
-`columns` is a SQL schema: these columns are checked, typed and written in this order; others are left out. Without it
-the row is written unchanged, as `data`. `null` removes a route. Several tables may share a topic.
+`columns` is a SQL schema: these columns are checked, typed and written in this order. Other columns are left out.
+Without `columns`, the row is written unchanged, as `data`. `null` removes a route. Several tables may share a topic.
 """
 
 import json

@@ -84,13 +84,13 @@ class BatchReader(DataSourceReader):
     def _filtered(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Narrows ranges to the offsets that can pass the query's filters."""
         bounds = self._bounds
-        needed = [bounds.narrow(offset_range) for offset_range in ranges if bounds.includes(offset_range.tp)]
-        if bounds.time_ms is None or not needed:
-            return needed
-        first = cluster.at_times({offset_range.tp: bounds.time_ms for offset_range in needed})
+        narrowed = [bounds.narrow(offset_range) for offset_range in ranges if bounds.includes(offset_range.tp)]
+        if bounds.time_ms is None or not narrowed:
+            return narrowed
+        first = cluster.at_times({offset_range.tp: bounds.time_ms for offset_range in narrowed})
         return [
             offset_range._replace(start=max(offset_range.start, first[offset_range.tp]))
-            for offset_range in needed
+            for offset_range in narrowed
             if first[offset_range.tp] >= 0
         ]
 

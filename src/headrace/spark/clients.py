@@ -27,9 +27,9 @@ _clients: dict[Hashable, Any] = {}
 _lock = threading.Lock()
 
 
-def settings_key(kind: str, config: Mapping[str, object], *more: Hashable) -> Hashable:
+def settings_key(kind: str, config: Mapping[str, object], *parts: Hashable) -> Hashable:
     """Returns a key for `cached`, which is equal for equal settings."""
-    return (kind, tuple(sorted((name, repr(value)) for name, value in config.items())), *more)
+    return (kind, tuple(sorted((name, repr(value)) for name, value in config.items())), *parts)
 
 
 def cached(key: Hashable, create: Callable[[], T]) -> T:
@@ -42,8 +42,8 @@ def cached(key: Hashable, create: Callable[[], T]) -> T:
         _clients[key] = client
         while len(_clients) > _MAX_CLIENTS:
             evicted.append(_clients.pop(next(iter(_clients))))
-    for old in evicted:
-        old.close()
+    for evicted_client in evicted:
+        evicted_client.close()
     typed: T = client
     return typed
 

@@ -63,9 +63,9 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
         elif column == "offset":
             _narrow_offsets(bounds, column_filter)
         elif column == "timestamp":
-            low = _lowest_time_ms(column_filter)
-            if low is not None:
-                bounds.time_ms = low if bounds.time_ms is None else max(bounds.time_ms, low)
+            earliest_ms = _lowest_time_ms(column_filter)
+            if earliest_ms is not None:
+                bounds.time_ms = earliest_ms if bounds.time_ms is None else max(bounds.time_ms, earliest_ms)
     return bounds
 
 

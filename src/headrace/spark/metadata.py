@@ -175,11 +175,13 @@ class Cluster:
         return self.at_times(dict.fromkeys(tps, spec.timestamp))
 
 
-def _check_all_named(option: str, named: Mapping[TopicPartition, int], tps: set[TopicPartition], hint: str) -> None:
-    if named.keys() != tps:
+def _check_all_named(
+    option: str, option_values: Mapping[TopicPartition, int], tps: set[TopicPartition], hint: str
+) -> None:
+    if option_values.keys() != tps:
         raise ConfigError(
             f"the option '{option}' must name exactly the partitions that are read. {hint}. "
-            f"Named: {_list(named)}. Read: {_list(tps)}"
+            f"Named: {_list(option_values)}. Read: {_list(tps)}"
         )
 
 

@@ -82,7 +82,7 @@ def split_ranges(
     ]
 
 
-def _split_evenly(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+def _split_evenly(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
     """Splits a range into equal parts; sizes differ by at most one offset."""
-    edges = [whole.start + whole.size * index // parts for index in range(parts + 1)]
-    return [OffsetRange(whole.tp, start, end) for start, end in pairwise(edges)]
+    edges = [offset_range.start + offset_range.size * index // parts for index in range(parts + 1)]
+    return [OffsetRange(offset_range.tp, start, end) for start, end in pairwise(edges)]

@@ -59,7 +59,7 @@ def selected_columns(schema: StructType) -> list[str]:
 
     Headers that are selected by name do not need `includeHeaders`.
     """
-    found: list[str] = []
+    columns: list[str] = []
     for field in schema.fields:
         name = _BY_LOWER_NAME.get(field.name.lower())
         if name is None:
@@ -71,8 +71,8 @@ def selected_columns(schema: StructType) -> list[str]:
                 f"column {field.name!r} of the schema has type {field.dataType.simpleString()}: expected "
                 f"{_COLUMNS[name].simpleString()}"
             )
-        found.append(name)
-    return found
+        columns.append(name)
+    return columns
 
 
 def _is_same(left: DataType, right: DataType) -> bool:

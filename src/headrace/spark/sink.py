@@ -146,11 +146,11 @@ def _property(name: str) -> str | None:
 def _check_tasks(options: SinkOptions, messages: Sequence[TaskDone | None]) -> None:
     from headrace.spark.writing import sink_admin
 
-    done = [message for message in messages if message is not None]
-    if not options.exactly_once or not any(message.is_first for message in done):
+    successful = [message for message in messages if message is not None]
+    if not options.exactly_once or not any(message.is_first for message in successful):
         return
-    prefix = markers.names_prefix(done[0].query, options.sink_name)
-    markers.check_tasks(sink_admin(options), prefix, len(messages), done[0].batch_id)
+    prefix = markers.names_prefix(successful[0].query, options.sink_name)
+    markers.check_tasks(sink_admin(options), prefix, len(messages), successful[0].batch_id)
 
 
 def _fence(options: SinkOptions, query: str, messages: Sequence[TaskDone | None]) -> None:

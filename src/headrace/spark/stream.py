@@ -178,8 +178,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _new_partitions(self, begin: Offsets, tps: set[TopicPartition]) -> Offsets:
         """Returns the partitions that the previous batch did not have, with their earliest offsets."""
-        new = tps - begin.keys()
-        added = self._cluster.earliest(new) if new else {}
+        new_tps = tps - begin.keys()
+        added = self._cluster.earliest(new_tps) if new_tps else {}
         for tp, offset in sorted(added.items()):
             if offset > 0:
                 report_loss(self._options, f"{tp} is new, but its earliest offset is {offset}")
@@ -248,10 +248,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin = {**from_spark(start), **start_of(end)}
         ends = from_spark(end)
-        new = ends.keys() - begin.keys()
-        if new:
+        new_tps = ends.keys() - begin.keys()
+        if new_tps:
             # Only checkpoints of Spark's own Kafka connector lack the start of new partitions.
-            begin.update(self._until_available(lambda: self._cluster.earliest(new)))
+            begin.update(self._until_available(lambda: self._cluster.earliest(new_tps)))
         if end != self._last_planned:
             ends = self._until_available(lambda: self._check_replay(begin, from_spark(end)))
         ranges = ranges_between(begin, ends)
@@ -264,10 +264,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_replay(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Returns the end offsets of a replayed batch. Reports records that were lost since it was planned."""
         tps = self._refresh_partitions(ends)
-        needed = {tp for tp in ends if ends[tp] > begin[tp]}
-        for tp in sorted(needed - tps):
+        read_tps = {tp for tp in ends if ends[tp] > begin[tp]}
+        for tp in sorted(read_tps - tps):
             report_loss(self._options, f"{tp} no longer exists; the replay needs offsets {begin[tp]} to {ends[tp] - 1}")
-        latest = self._cluster.latest(needed & tps)
+        latest = self._cluster.latest(read_tps & tps)
         for tp in sorted(latest):
             if latest[tp] < ends[tp]:
                 report_loss(

@@ -169,6 +169,6 @@ def sink_admin(options: SinkOptions) -> Admin:
     return clients.cached(clients.settings_key("admin", config), lambda: Admin(config))
 
 
-def _chain(first: pa.RecordBatch, others: Rows) -> Rows:
+def _chain(first: pa.RecordBatch, following: Rows) -> Rows:
     yield first
-    yield from others
+    yield from following

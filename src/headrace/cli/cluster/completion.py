@@ -1,6 +1,6 @@
 """`headrace completion`: shell completion scripts for bash, zsh and fish.
 
-eval "$(headrace completion bash)"          in ~/.bashrc; likewise zsh, in ~/.zshrc
+eval "$(headrace completion bash)"          in ~/.bashrc (for zsh: in ~/.zshrc)
 headrace completion fish > ~/.config/fish/completions/headrace.fish
 """
 

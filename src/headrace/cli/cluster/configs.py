@@ -120,7 +120,7 @@ def configs(
 def _entity(
     kind: str | None, name: str | None, is_default: bool, broker_defaults: bool, short: Mapping[str, str | None]
 ) -> tuple[str, str | None]:
-    """Returns type and name. An empty name is the default of all brokers; None means every entity."""
+    """Returns type and name. An empty name means the default of all brokers. None means every entity."""
     entities: list[tuple[str, str | None]] = [
         (_SHORT[flag], value) for flag, value in short.items() if value is not None
     ]
@@ -147,7 +147,7 @@ def _entity(
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`k1=v1,k2=[a,b],k3=v3`"""
+    """Parses configs of the form `k1=v1,k2=[a,b],k3=v3`."""
     configs = {}
     for part in re.findall(r"(?:\[[^\]]*\]|[^,])+", text):
         key, equals, value = part.partition("=")

@@ -1,8 +1,11 @@
 """Client configs from property files written for Java clients, and from the command line.
 
-A tool creates several kinds of clients from one file, and the file may also serve other programs. So each client gets
-only the configs that it knows. Configs that no client knows are ignored with a warning, as in Kafka's tools. Java's
-names for TLS configs with PEM files are accepted. Configs of layers that the connection does not use are ignored.
+A tool creates several kinds of clients from one file, and the file may also serve other programs. Rules:
+
+- Each client gets only the configs that it knows.
+- Configs that no client knows are ignored with a warning, as in Kafka's tools.
+- Java's names for TLS configs with PEM files are accepted.
+- TLS and SASL configs are ignored if the security protocol does not use them.
 """
 
 from collections.abc import Mapping

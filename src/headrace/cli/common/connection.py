@@ -1,9 +1,13 @@
 """Connections to a cluster: the options that all tools share, and clients created from them.
 
-A client may need half a minute to report that no broker is reachable. A tool reports it within a second, and within
-five seconds that a broker accepts connections but does not respond: a busy broker may take longer than a second. After
-the first contact the client's own timeouts apply. Several bootstrap servers are tried in parallel, and the clients
-start with the first one that responds.
+A client may need half a minute to report that no broker is reachable. A tool uses shorter timeouts for the first
+contact:
+
+- one second, if no broker accepts connections;
+- five seconds, if a broker accepts connections but does not respond, because it may be busy.
+
+After the first contact, the client's own timeouts apply. A tool contacts several bootstrap servers in parallel. Its
+clients then use the first server that responds.
 """
 
 import socket
@@ -53,8 +57,8 @@ class Connection:
     ) -> dict[str, object]:
         """Returns the configs of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names.
 
-        The user's file overrides the tool's *defaults*, and the command line (*overrides*) overrides both. If one of
-        several servers has responded, the client uses that one and discovers the others from it.
+        The user's file overrides the tool's *defaults*, and the command line (*overrides*) overrides both. If one
+        bootstrap server has already responded, the client connects to that server.
         """
         properties = {**self.properties, **(overrides or {})}
         user_configs = configs_for(kind, properties) if properties else {}
@@ -191,7 +195,7 @@ def check_record_size(size: int | None, config: Mapping[str, object]) -> None:
 
 
 def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
-    """Reads a property file; a click callback."""
+    """Click callback: reads a property file."""
     if path is None:
         return {}
     try:
@@ -201,17 +205,17 @@ def read_config(_: click.Context, param: click.Parameter, path: str | None) -> d
 
 
 def read_client_config(ctx: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
-    """Reads a property file with client configs; a click callback."""
+    """Click callback: reads a property file with client configs."""
     return known_configs(read_config(ctx, param, path))
 
 
 def client_key_values(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Parses client configs given as `KEY=VALUE`; a click callback."""
+    """Click callback: parses client configs of the form `KEY=VALUE`."""
     return known_configs(key_values(ctx, param, values))
 
 
 def key_values(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Parses repeated `KEY=VALUE` options; a click callback."""
+    """Click callback: parses repeated `KEY=VALUE` options."""
     properties = {}
     for text in values:
         key, equals, value = text.partition("=")

@@ -1,7 +1,7 @@
 """Output of the tools: tables for people, plain lines for scripts, JSON for programs.
 
-On a terminal, tools print aligned columns and colors. Elsewhere they print exactly what Kafka's tool of the same name
-prints, because scripts parse it.
+On a terminal, tools print aligned columns and colors. Elsewhere their output is identical to that of
+Kafka's tool of the same name, because scripts parse it.
 """
 
 import json
@@ -41,7 +41,7 @@ Style = Callable[[str, str], dict[str, Any] | None]
 def table_lines(
     columns: Sequence[str], rows: Iterable[Sequence[object]], style: Style = lambda _, __: None
 ) -> list[str]:
-    """Returns a header line and one line per row, in aligned columns; numbers are right-aligned."""
+    """Returns a header line and one line per row, in aligned columns. Numbers are right-aligned."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(columns)]
     numeric = [bool(texts) and all(_is_number(row[index]) for row in texts) for index in range(len(columns))]

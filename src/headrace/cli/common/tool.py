@@ -3,7 +3,9 @@
 0    success
 1    failure, or a wrong command line, as in Kafka's tools
 130  Ctrl-C
-143  SIGTERM; like Ctrl-C, it leaves consumer groups and prints totals first
+143  SIGTERM
+
+After Ctrl-C or SIGTERM, a tool leaves its consumer group and prints totals before it exits.
 """
 
 import logging

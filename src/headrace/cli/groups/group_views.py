@@ -1,6 +1,7 @@
-"""Views of a consumer group: offsets and lag, members, state; in Kafka's format, as tables, as JSON.
+"""Views of a consumer group: offsets and lag, members, or state.
 
-GroupLag            a group at one moment: offset, lag and member for each partition
+Each view exists in three formats: the text of Kafka's tool, a table for a terminal, and JSON. `GroupLag` holds the data
+of all views: committed offset, lag and member of each partition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -183,7 +184,7 @@ def print_members(group: "GroupDescription", verbose: bool) -> None:
 
 
 def assignment_text(partitions: Iterable[TopicPartition]) -> str:
-    """`events:0,1,logs:4`"""
+    """Formats an assignment as Kafka's tool does: `events:0,1,logs:4`."""
     topics: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)

@@ -16,7 +16,7 @@ _SWEEP = 1 << 20
 
 
 def letters(size: int) -> bytes:
-    """Returns reproducible random letters; after 64 KB they repeat."""
+    """Returns reproducible random letters. They repeat after 64 KB."""
     block = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=min(size, _BLOCK)))
     return block if size <= _BLOCK else (block * (size // _BLOCK + 1))[:size]
 

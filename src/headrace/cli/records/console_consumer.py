@@ -1,8 +1,10 @@
 """`headrace console-consumer`: prints records, with the flags of `kafka-console-consumer.sh`.
 
-Standard output contains only records; the total goes to standard error. Kafka's tool creates a group if `--group` is
-missing. This tool reads without a group, so the first record does not wait for a rebalance. In a group, records that
-were polled but not printed when the tool exits are not committed.
+Standard output contains only records. The total goes to standard error.
+
+- Without `--group`, Kafka's tool creates a group. This tool reads without a group, so the first record does not wait
+  for a rebalance.
+- With `--group`, the tool does not commit records that it polled but did not print before it exits.
 """
 
 import io

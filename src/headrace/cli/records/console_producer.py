@@ -1,7 +1,7 @@
 """`headrace console-producer`: sends lines from standard input, with the flags of `kafka-console-producer.sh`.
 
 Each line is a record. On a terminal the tool shows a prompt, and the number of sent records at the end. The exit code
-is 1 if a record was not delivered; the message contains the first error.
+is 1 if a record was not delivered. The message contains the first error.
 """
 
 import sys

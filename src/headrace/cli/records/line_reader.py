@@ -31,7 +31,7 @@ class Line:
 
 
 class LineReader:
-    """Parses lines; configured with the properties of Kafka's LineMessageReader."""
+    """A parser of lines, with the properties of Kafka's LineMessageReader."""
 
     def __init__(self, properties: Mapping[str, str]):
         unknown = sorted(set(properties) - {*_DEFAULTS, *_FLAGS, *_OTHER})

@@ -1,6 +1,6 @@
 """`headrace delete-records`: delete records up to an offset, with the flags of `kafka-delete-records.sh`.
 
-The file has an offset for each partition. Records below it are deleted; -1 deletes all records:
+The file has an offset for each partition. Records below it are deleted. The offset -1 deletes all records:
 
     {"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}
 

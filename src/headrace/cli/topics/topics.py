@@ -1,6 +1,6 @@
 """`headrace topics`: list, describe, create, alter and delete topics, with the flags of `kafka-topics.sh`.
 
-`--topic` is a regular expression except with `--create`; `--describe` and `--delete` process every topic that matches.
+With `--create`, `--topic` is a name. With other actions it is a regular expression, and selects all matching topics.
 The output for scripts is the same as that of Kafka's tool: names, or lines of tab-separated `Name: value`.
 """
 

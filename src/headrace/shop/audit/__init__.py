@@ -30,8 +30,8 @@ def audit(
 ) -> Report:
     """Reads all records that the ODS topics, the DWD topics and the dead letters have now, and compares them.
 
-    `routes` are the routes that the pipeline ran with; `client` are additional client configs. The latency ignores
-    records that were sent before `since_ms`.
+    `routes` are the routes of the pipeline, and `client` are additional client configs. The latency ignores records
+    that were sent before `since_ms`.
     """
     from headrace.shop.audit.checks import reconcile
 

@@ -125,8 +125,8 @@ def _compare(events: DataFrame, output_rows: DataFrame) -> DataFrame:
     expected, rows, bits = _number("expected"), _number("rows"), _number("bits")
     expected_bits = sf.call_function("shiftleft", sf.lit(1).cast("long"), expected.cast("int")) - 1
     distinct, right = sf.bit_count(bits), sf.bit_count(bits.bitwiseAND(expected_bits))
-    both = (expected > 0) & (rows > 0)
-    same = [
+    is_in_both = (expected > 0) & (rows > 0)
+    matches = [
         sf.col(f"{side}_{name}") == sf.col(f"expected_{name}") for side in ("min", "max") for name in ("p", "o", "key")
     ]
     return joined.select(
@@ -137,9 +137,9 @@ def _compare(events: DataFrame, output_rows: DataFrame) -> DataFrame:
         (expected - right).alias("lost"),
         (rows - distinct).alias("doubled"),
         (distinct - right).alias("unexpected"),
-        sf.when(both & ~reduce(Column.__and__, same), 1).otherwise(0).alias("misplaced"),
+        sf.when(is_in_both & ~reduce(Column.__and__, matches), 1).otherwise(0).alias("misplaced"),
         "sent_ms",
-        sf.when(both, sf.col("written_ms") - sf.col("sent_ms")).alias("latency_ms"),
+        sf.when(is_in_both, sf.col("written_ms") - sf.col("sent_ms")).alias("latency_ms"),
     )
 
 
@@ -150,13 +150,13 @@ def _number(name: str) -> Column:
 def _disorder(rows: DataFrame) -> DataFrame:
     """Returns the rows that follow a row of the same key with a later origin, or in another partition."""
     window = Window.partitionBy(sf.xxhash64("topic", "key")).orderBy("partition", "offset")
-    before = sf.lag(sf.struct("partition", "p", "o", "seq")).over(window)
+    previous_row = sf.lag(sf.struct("partition", "p", "o", "seq")).over(window)
     moved = sf.col("before.partition") != sf.col("partition")
     later = (sf.col("before.o") > sf.col("o")) | (
         (sf.col("before.o") == sf.col("o")) & (sf.col("before.seq") > sf.col("seq"))
     )
     behind = (sf.col("before.p") == sf.col("p")) & later
-    return rows.where(sf.col("key").isNotNull()).withColumn("before", before).where(moved | behind)
+    return rows.where(sf.col("key").isNotNull()).withColumn("before", previous_row).where(moved | behind)
 
 
 def _inputs(records: DataFrame, events: DataFrame) -> list[Input]:

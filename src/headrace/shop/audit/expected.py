@@ -1,13 +1,13 @@
-"""Derives from the records of the ODS topics which rows each output topic must contain, and which records are broken.
+"""Derives the expected rows of each output topic, and the broken records, from the records of the ODS topics.
 
-Written independently of the pipeline, only from the formats and routes (`shop.schemas`, `shop.routes`): an audit that
-shared code with the pipeline would share its mistakes. Builds columns in the driver; Spark's JVMs evaluate them.
+Uses only the formats and routes (`shop.schemas`, `shop.routes`) and no other code of the pipeline: an audit with shared
+code would share its mistakes. The driver builds columns, and Spark's JVMs evaluate them.
 
 A verdict on a record has these columns:
 
     topic, partition, offset, timestamp   the record's position and timestamp
     event_id                              null if the record is broken
-    problem                               what is broken, or null
+    problem                               the reason why the record is broken, or null
     key                                   the key that its rows must have
     rows                                  array of (topic, rows): the rows that the outputs must contain
 """
@@ -72,8 +72,8 @@ def db_verdicts(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
         else:
             problem = problem.when(is_here & ~_is_json(event["data"]), sf.lit("data is not a JSON object"))
     problem = problem.when(event["old"].startswith("{") & ~_is_json(event["old"]), sf.lit("old is not a JSON object"))
-    one = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
-    return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one), sf.col("key"))
+    one_row = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
+    return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one_row), sf.col("key"))
 
 
 def _fits(row: Column, columns: str) -> Column:

@@ -72,7 +72,7 @@ class Report:
 
     @property
     def violations(self) -> list[str]:
-        """One line per kind of violation; empty if there are none."""
+        """Returns one line per kind of violation."""
         lines = []
         for name, meaning in (
             ("lost", "lost"),
@@ -141,10 +141,10 @@ def seconds(milliseconds: float) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str | int | None]]) -> list[str]:
     """Formats rows as lines: the first column is left-aligned, numbers are right-aligned, None is blank."""
-    shown = [[cell if isinstance(cell, str) else "" if cell is None else f"{cell:,}" for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in [list(head), *shown]) for column in range(len(head))]
+    texts = [[cell if isinstance(cell, str) else "" if cell is None else f"{cell:,}" for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(head), *texts]) for column in range(len(head))]
     lines = []
-    for row in [list(head), ["-" * width for width in widths], *shown]:
+    for row in [list(head), ["-" * width for width in widths], *texts]:
         cells = [
             f"{cell:<{width}}" if not column else f"{cell:>{width}}"
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))

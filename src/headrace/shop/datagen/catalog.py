@@ -4,9 +4,12 @@ Built once, from a seed, before the first event. Most of an event's bytes are pr
 a device, and lists of displayed items (`shelves`). An event only joins a few pieces, so one process generates tens of
 thousands of events per second. As in real logs, events contain more than pipelines need.
 
-Items and devices are skewed as in real shops: the item of rank r is chosen in proportion to 1/(r+5), so a twentieth of
-the items gets half of the attention; a quarter of the devices makes most of the visits. Item and device ids do not
-depend on the seed: two runs simulate the same shop and the same customers.
+Items and devices are skewed as in real shops:
+
+- The item of rank r is chosen in proportion to 1/(r+5), so a twentieth of the items gets half of the attention.
+- A quarter of the devices makes most of the visits.
+
+Item and device ids do not depend on the seed: two runs simulate the same shop and the same customers.
 
 Pure Python, no I/O.
 """
@@ -68,7 +71,7 @@ class Device:
 
 
 class Skewed(Generic[T]):
-    """A sequence of values; `draw` prefers values near its beginning."""
+    """A sequence of values. `draw` prefers values near its beginning."""
 
     def __init__(self, values: Sequence[T], random: Random, flatness: float = 5.0):
         self.values = values
@@ -91,7 +94,7 @@ class Catalog:
         self.shelves = {page: self._create_shelves(random, *kind) for page, kind in SHELVES_OF.items()}
         """Lists of displays as JSON text, by the page that shows them."""
 
-    def _create_shelves(self, random: Random, display_type: str, fewest: int, most: int) -> list[str]:
+    def _create_shelves(self, random: Random, display_type: str, min_items: int, max_items: int) -> list[str]:
         shelves = []
         for _ in range(SHELVES):
             displays = [
@@ -102,7 +105,7 @@ class Catalog:
                     "order": order,
                     "pos_id": random.randrange(1, 6),
                 }
-                for order in range(1, random.randint(fewest, most) + 1)
+                for order in range(1, random.randint(min_items, max_items) + 1)
             ]
             shelves.append(json.dumps(displays, separators=(",", ":")))
         return shelves

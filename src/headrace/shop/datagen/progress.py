@@ -50,8 +50,8 @@ class Progress:
 def bar(share: float, width: int = _BAR) -> str:
     """Returns a bar of blocks that is filled to a share from 0 to 1."""
     eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")
+    full, remainder = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[remainder] if remainder else "")).ljust(width, "░")
 
 
 def rate_text(events: int, data_bytes: int, seconds: float) -> str:
@@ -61,5 +61,5 @@ def rate_text(events: int, data_bytes: int, seconds: float) -> str:
 
 def time_text(seconds: float) -> str:
     """Returns minutes and seconds, for example 1:05."""
-    whole = max(0, round(seconds))
-    return f"{whole // 60}:{whole % 60:02d}"
+    total = max(0, round(seconds))
+    return f"{total // 60}:{total % 60:02d}"

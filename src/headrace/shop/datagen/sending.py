@@ -1,6 +1,6 @@
 """Sends the stream of events to the topics: a block of events becomes an Arrow table per topic.
 
-With a rate, a block covers a twentieth of a second, and the next block waits for its time; a generator that falls
+With a rate, a block covers a twentieth of a second, and the next block waits for its time. A generator that falls
 behind catches up. Without a rate, blocks are sent as fast as the producer accepts them. Events of a key keep their
 order, because they go to one partition.
 

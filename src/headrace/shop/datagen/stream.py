@@ -1,6 +1,6 @@
 """The stream of events: many concurrent visits, distributed over time like a shop's traffic, with faults mixed in.
 
-The traffic curve determines the time of event n; one of the concurrent visits, chosen at random, produces it. So the
+The traffic curve determines the time of event n. A random one of the concurrent visits produces the event. So the
 number of events and their time span are exact, and visits overlap as in a real shop. When a visit ends, the next step
 of an earlier order, or a new visit, takes its place.
 
@@ -109,11 +109,11 @@ class EventStream:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yields all events in blocks of `size`."""
-        left = self.settings.events
-        while left is None or left > 0:
-            block = self.take(size if left is None else min(size, left))
-            if left is not None:
-                left -= len(block)
+        remaining = self.settings.events
+        while remaining is None or remaining > 0:
+            block = self.take(size if remaining is None else min(size, remaining))
+            if remaining is not None:
+                remaining -= len(block)
             yield block
 
     def take(self, size: int) -> Block:
@@ -143,8 +143,8 @@ class EventStream:
                 values[topic].append(self._break(topic, value))
                 continue
             if drawn < broken + duplicates:
-                due = number + 1 + int(random() * random() * DUPLICATE_DISTANCE)
-                heapq.heappush(repeats, (due, number, event))
+                due_number = number + 1 + int(random() * random() * DUPLICATE_DISTANCE)
+                heapq.heappush(repeats, (due_number, number, event))
             if is_late and topic == LOG:
                 generated.late += 1
             keys[topic].append(key)
@@ -155,13 +155,13 @@ class EventStream:
         return block
 
     def _step(self, visits: list[Iterator[Event]]) -> Event:
-        """The next event of one of the visits."""
-        chosen = int(self._random.random() * len(visits))
-        event = next(visits[chosen], None)
+        """Returns the next event of a random visit."""
+        index = int(self._random.random() * len(visits))
+        event = next(visits[index], None)
         while event is None:
             after_sales = self._shop.after_sales
-            visits[chosen] = after_sales.popleft() if after_sales else self._next_visit()
-            event = next(visits[chosen], None)
+            visits[index] = after_sales.popleft() if after_sales else self._next_visit()
+            event = next(visits[index], None)
         return event
 
     def _start_visits(self, start_ms: int) -> list[Iterator[Event]]:

@@ -43,7 +43,8 @@ _NEXT_PAGES: dict[str, tuple[tuple[str, int], ...]] = {
     "mine": (("home", 30), ("good_list", 20)),
 }
 NEXT_PAGE: dict[str, list[str | None]] = {
-    page: [name for name, percent in ways for _ in range(percent)] + [None] * (100 - sum(each for _, each in ways))
+    page: [name for name, percent in ways for _ in range(percent)]
+    + [None] * (100 - sum(percent for _, percent in ways))
     for page, ways in _NEXT_PAGES.items()
 }
 """A hundred equally likely next pages for each page; None ends the visit."""
@@ -82,10 +83,10 @@ class Shop:
     def row_change(self, table: str, kind: str, row: int, xid: int, data: str, old: str = "") -> Event:
         """Returns a change event: the row after the change (before it, if deleted), and the values that an update
         replaced."""
-        before = f',"old":{{{old}}}' if old else ""
+        old_member = f',"old":{{{old}}}' if old else ""
         value = (
             f'{{"event_id":"{self.event_id()}","database":"shop","table":"{table}","type":"{kind}","ts":{self.now_ms},'
-            f'"xid":{xid},"data":{{"id":{row},{data}}}{before}}}'
+            f'"xid":{xid},"data":{{"id":{row},{data}}}{old_member}}}'
         )
         return DB, f"{table}:{row}", value
 
