@@ -68,15 +68,15 @@ class ConfigKey:
 
     def parse(self, raw: object, name: str | None = None) -> Any:
         """Parses and validates a user's value. `name` is the key in error messages, if not this key's name."""
-        shown = name or self.name
+        key_name = name or self.name
         try:
             value = _PARSERS[self.type](raw)
         except ValueError:
-            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {self.expected()}") from None
+            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {self.expected()}") from None
         if not self._in_bounds(value):
-            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {self.expected()}")
+            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {self.expected()}")
         if self.check is not None and (expected := self.check(value)):
-            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {expected}")
+            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {expected}")
         return value
 
     def _in_bounds(self, value: Any) -> bool:
@@ -211,7 +211,9 @@ class ConfigTable:
         return "\n".join(lines) + "\n"
 
 
-def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
+def unknown_key(name: str, known_names: Iterable[str]) -> ConfigError:
     """Returns the error for an unknown key, with the most similar known key."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
+    similar_names = difflib.get_close_matches(name, list(known_names), n=1)
+    return ConfigError(
+        f"unknown configuration key {name!r}{f', did you mean {similar_names[0]!r}?' if similar_names else ''}"
+    )

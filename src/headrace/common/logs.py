@@ -43,13 +43,13 @@ def set_up_logging(levels: Iterable[str] = (), stream: TextIO | None = None) -> 
     A level is `DEBUG` for all loggers, or `broker.dispatch=DEBUG` for one logger and those below it. Returns the
     handler, so that callers can remove it.
     """
-    chosen = [_parse_level(text) for text in levels]
+    logger_levels = [_parse_level(text) for text in levels]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(LineFormatter())
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for name, level in chosen:
+    for name, level in logger_levels:
         logging.getLogger(name).setLevel(level)
     return handler
 

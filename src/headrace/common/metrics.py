@@ -194,19 +194,19 @@ class Metrics:
     def meter(self, name: str, **labels: str) -> Meter:
         return self._get(Meter, name, labels, lambda: Meter(self._clock))
 
-    def _get(self, kind: type[M], name: str, labels: dict[str, str], make: Callable[[], M]) -> M:
+    def _get(self, kind: type[M], name: str, labels: dict[str, str], create_metric: Callable[[], M]) -> M:
         key = name, tuple(sorted((label, str(value)) for label, value in labels.items()))
-        known = self._kinds.get(name)
-        if known is not None and known is not kind:
-            raise HeadraceError(f"Metric {name} is a {known.kind} and cannot also be a {kind.kind}")
-        found = self._metrics.get(key)
-        if found is None:
+        registered_kind = self._kinds.get(name)
+        if registered_kind is not None and registered_kind is not kind:
+            raise HeadraceError(f"Metric {name} is a {registered_kind.kind} and cannot also be a {kind.kind}")
+        metric = self._metrics.get(key)
+        if metric is None:
             if not _NAME.fullmatch(name) or not all(map(_LABEL.fullmatch, labels)):
                 raise HeadraceError(f"Invalid metric name {name} with labels {sorted(labels)}")
-            found = self._metrics[key] = make()
+            metric = self._metrics[key] = create_metric()
             self._kinds[name] = kind
-        assert isinstance(found, kind)
-        return found
+        assert isinstance(metric, kind)
+        return metric
 
     def remove(self, name: str, **labels: str) -> None:
         """Removes a metric, for example when its topic is deleted."""
@@ -233,8 +233,8 @@ def full_name(name: str, labels: Labels) -> str:
     """Returns a name with labels: `requests_total{api="FETCH"}`."""
     if not labels:
         return name
-    shown = ",".join(f'{label}="{_escape(value)}"' for label, value in labels)
-    return f"{name}{{{shown}}}"
+    label_list = ",".join(f'{label}="{_escape(value)}"' for label, value in labels)
+    return f"{name}{{{label_list}}}"
 
 
 def _escape(value: str) -> str:

@@ -145,9 +145,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         supported = self.versions.get(api_key)
         if supported is None:
             raise IncompatibleBrokerVersion(f"{self.node} does not support {api.name}")
-        low = max(api.first_version, supported[0], min_version or 0)
-        high = min(api.last_version, supported[1], api.last_version if max_version is None else max_version)
-        if low > high:
+        lowest_version = max(api.first_version, supported[0], min_version or 0)
+        highest_version = min(api.last_version, supported[1], api.last_version if max_version is None else max_version)
+        if lowest_version > highest_version:
             required_low, required_high = max(api.first_version, min_version or 0), api.last_version
             if max_version is not None:
                 required_high = min(required_high, max_version)
@@ -155,7 +155,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 f"{self.node} supports {api.name} versions {supported[0]} to {supported[1]}, but this client requires "
                 f"one of {required_low} to {required_high}"
             )
-        return high
+        return highest_version
 
     def send(self, request: Message, version: int, timeout_ms: float, expect_response: bool = True) -> ResponseFuture:
         """Sends a request, now or when the socket is writable. Cancelling the future drops the response.
@@ -197,13 +197,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             response: ApiVersionsResponse = await self.send(request, version, timeout_ms)
             if response.error_code != UnsupportedVersionError.code or version == 0:
                 break
-            known = [each.max_version for each in response.api_keys if each.api_key == ApiKey.API_VERSIONS]
-            version = max(0, min(known[0], version - 1)) if known else 0
+            max_versions = [entry.max_version for entry in response.api_keys if entry.api_key == ApiKey.API_VERSIONS]
+            version = max(0, min(max_versions[0], version - 1)) if max_versions else 0
         if response.error_code:
             raise KafkaConnectionError(f"{self.node} did not return its API versions: error code {response.error_code}")
         self._chosen.clear()
-        self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-        self.features = {each.name: each.max_version_level for each in response.finalized_features}
+        self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
 
     def close(self, reason: str = "this client closed it") -> None:
         """Closes the connection; requests in flight fail."""
@@ -239,10 +239,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _await_more(self) -> None:
         """Receives the rest of a large response in large chunks."""
-        wanted = min(max(1, self._reader.missing_bytes), _LARGEST_PIECE)
-        if wanted != self._wake_bytes and self._transport is not None and not self.closed:
-            self._wake_bytes = wanted
-            self._transport.wake_at(wanted)
+        wake_bytes = min(max(1, self._reader.missing_bytes), _LARGEST_PIECE)
+        if wake_bytes != self._wake_bytes and self._transport is not None and not self.closed:
+            self._wake_bytes = wake_bytes
+            self._transport.wake_at(wake_bytes)
 
     def eof_received(self) -> bool:
         within = " within a response" if self._reader.buffered_bytes else ""
@@ -294,11 +294,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             request.future.set_result(message)
         self._on_response(self, api.key, message)
 
-    def _set_timer(self, at: float) -> None:
+    def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self._check_deadlines)
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._check_deadlines)
 
     def _check_deadlines(self) -> None:
         self._timer = None

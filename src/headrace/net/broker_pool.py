@@ -253,16 +253,16 @@ class BrokerPool:
         can be dialled and has not failed, one that has failed, and one whose response has been missing for long. Ties
         are broken at random. Bootstrap addresses are used if no broker is known or all of them have problems.
         """
-        known = [self._rank(node_id, purpose) for node_id in self._nodes]
-        best = min(known, default=None)
-        if best is None or (best[0] >= _FAILED and self.config.rebootstrap):
+        ranked_nodes = [self._rank(node_id, purpose) for node_id in self._nodes]
+        best_rank = min(ranked_nodes, default=None)
+        if best_rank is None or (best_rank[0] >= _FAILED and self.config.rebootstrap):
             addresses = {(node.host, node.port) for node in self._nodes.values()}
-            others = [node.id for node in self._bootstrap.values() if (node.host, node.port) not in addresses]
-            ranked = [self._rank(node_id, purpose) for node_id in others]
-            best = min([*ranked, *known], default=None)
-        if best is None:
+            bootstrap_ids = [node.id for node in self._bootstrap.values() if (node.host, node.port) not in addresses]
+            ranked_bootstrap = [self._rank(node_id, purpose) for node_id in bootstrap_ids]
+            best_rank = min([*ranked_bootstrap, *ranked_nodes], default=None)
+        if best_rank is None:
             raise KafkaConnectionError("no broker is known and no bootstrap server is configured")
-        return best[-1]
+        return best_rank[-1]
 
     def _rank(self, node_id: int, purpose: str) -> tuple[int, float, float, int]:
         link = self._links.get((node_id, purpose))

@@ -325,7 +325,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         frames = self._frames
         handler = self._handler
         server = self._server
-        left = server.limits.max_frames_per_turn
+        remaining_frames = server.limits.max_frames_per_turn
         turn_ends = self._loop.time() + _TURN_SECONDS
         try:
             while (frame := frames.next_frame()) is not None:
@@ -335,8 +335,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                     break
                 # The responses to further frames of the same read are sent together, after all are handled.
                 self._waits |= _CORKED
-                left -= 1
-                if not left or self._loop.time() > turn_ends:
+                remaining_frames -= 1
+                if not remaining_frames or self._loop.time() > turn_ends:
                     self._hold(_TURN)
                     self._loop.call_soon(self._unhold, _TURN)
                     break

@@ -141,10 +141,10 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
             continue
         return [(family, (host, port) if family == socket.AF_INET else (host, port, 0, 0))]
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        address_infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(f"invalid host name {host!r}: {error}") from None
-    addresses: list[_Address] = list(dict.fromkeys((each[0], each[4]) for each in found))
+    addresses: list[_Address] = list(dict.fromkeys((info[0], info[4]) for info in address_infos))
     if not addresses:
         raise OSError(f"host name {host!r} has no address")
     return addresses

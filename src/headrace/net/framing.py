@@ -189,23 +189,23 @@ class FrameReader:
     def settle(self) -> None:
         """Stores the remaining bytes, including complete frames, so that others may use the scratch buffer."""
         start, end = self._start, self._end
-        left = end - start
+        remaining_bytes = end - start
         if self._own is not None:
-            self._settle_own(left)
-        elif left == 0:
+            self._settle_own(remaining_bytes)
+        elif remaining_bytes == 0:
             self._carry = b""
-        elif left < 4 or (left < self._need <= CARRY_BYTES and not (self._carry and start == 0)):
+        elif remaining_bytes < 4 or (remaining_bytes < self._need <= CARRY_BYTES and not (self._carry and start == 0)):
             self._carry = bytes(self._view[start:end])
             self._start = self._end = self._need = 0
         else:
-            self._move(max(self._need, left))
+            self._move(max(self._need, remaining_bytes))
 
-    def _settle_own(self, left: int) -> None:
+    def _settle_own(self, remaining_bytes: int) -> None:
         assert self._own is not None
         self._used = True
         capacity = len(self._own)
         need = self._need
-        if left == 0:
+        if remaining_bytes == 0:
             self._start = self._end = 0
             self._small_run += 1
             kept = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
@@ -214,19 +214,19 @@ class FrameReader:
         elif need > capacity:
             self._move(need)
         elif self._start + max(need, 4) > capacity:
-            self._own[:left] = self._own[self._start : self._end]
-            self._start, self._end = 0, left
+            self._own[:remaining_bytes] = self._own[self._start : self._end]
+            self._start, self._end = 0, remaining_bytes
 
     def _move(self, size: int) -> None:
         """Moves the bytes to a new buffer of the connection."""
-        left = self._end - self._start
+        remaining_bytes = self._end - self._start
         buffer = self._memory.take(size)
-        buffer[:left] = self._view[self._start : self._end]
+        buffer[:remaining_bytes] = self._view[self._start : self._end]
         self._release()
         self._memory.holders.add(self)
         self._own = self._view = buffer
         self._carry = b""
-        self._start, self._end = 0, left
+        self._start, self._end = 0, remaining_bytes
         self._small_run = 0
 
     def release_if_unused(self) -> None:

@@ -193,9 +193,9 @@ class SocketServer:
     def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
         """Returns the kind of limit and the reason if a connection from this host must be refused."""
         # The kernel assigns the lowest free descriptor. Without descriptors, log directories would go offline.
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if most != resource.RLIM_INFINITY and fd >= most - min(RESERVED_FILES, most // 4):
-            return "files", f"the process is limited to {most} open files, and the rest is reserved for logs"
+        max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if max_open_files != resource.RLIM_INFINITY and fd >= max_open_files - min(RESERVED_FILES, max_open_files // 4):
+            return "files", f"the process is limited to {max_open_files} open files, and the rest is reserved for logs"
         if len(self.connections) >= self.limits.max_connections:
             return "max.connections", f"{len(self.connections)} connections are open (max.connections)"
         limit = self.limits.per_ip(host)
@@ -268,9 +268,9 @@ class SocketServer:
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
         host = connection.peer[0]
-        left = self._per_ip[host] - 1
-        if left:
-            self._per_ip[host] = left
+        remaining_connections = self._per_ip[host] - 1
+        if remaining_connections:
+            self._per_ip[host] = remaining_connections
         else:
             del self._per_ip[host]
         self.connection_quiet(connection)

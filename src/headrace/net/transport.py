@@ -33,8 +33,8 @@ SMALL_SLICE_BYTES = 32 * 1024
 def _can_wait() -> bool:
     """Returns True if the kernel enlarges the receive buffer for SO_RCVLOWAT, as Linux does since 4.18. Otherwise a
     connection could wait for more bytes than its buffer holds."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
-    return found is not None and (int(found[1]), int(found[2])) >= (4, 18)
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    return release is not None and (int(release[1]), int(release[2])) >= (4, 18)
 
 
 _CAN_WAIT = _can_wait()

@@ -47,10 +47,10 @@ class Api:
 
     def _load(self, direction: str) -> type[Message]:
         module = importlib.import_module(f"headrace.protocol.messages.{self.module}")
-        found = getattr(module, f"{self.name}{direction}")
-        assert isinstance(found, type)
-        assert issubclass(found, Message)
-        return found
+        message_class = getattr(module, f"{self.name}{direction}")
+        assert isinstance(message_class, type)
+        assert issubclass(message_class, Message)
+        return message_class
 
 
 APIS: Final = {ApiKey(key): Api(ApiKey(key), *row) for key, row in VERSIONS.items()}

@@ -135,7 +135,7 @@ def _check_timestamps(batch: RecordBatch, records: BatchRecords, config: LogConf
             f"{config.message_timestamp_after_max_ms} ahead of the broker's time {now_ms}"
         )
     if config.message_timestamp_before_max_ms < LONG_MAX:
-        oldest = min((at for at in records.timestamps() if at != NO_TIMESTAMP), default=now_ms)
+        oldest = min((timestamp for timestamp in records.timestamps() if timestamp != NO_TIMESTAMP), default=now_ms)
         if now_ms - oldest > config.message_timestamp_before_max_ms:
             raise InvalidTimestampError(
                 f"Timestamp {oldest} is out of range: it is more than message.timestamp.before.max.ms="

@@ -6,10 +6,10 @@ Compaction has three steps. Only the second one takes long, and it may run on an
     CleaningJob.run    on any thread: builds the map of keys and writes compacted segments as `.cleaned` files
     finish_cleaning    on the owner's thread: swaps the new segments in, unless the log has changed meanwhile
 
-A crash at any time leaves either the old segments or the new ones: the next start removes `.cleaned` files, and a
-`.swap` segment replaces its source segments (see `loader`).
+A crash at any time leaves either the old segments or the new ones. The next start removes `.cleaned` files and replaces
+source segments by their `.swap` segment (see `loader`).
 
-What compaction retains of a batch:
+Retained parts of a batch:
 
     last batch of its producer             at least the header, which has the sequence number
     last batch of the cleaned range        at least the header, which has the end offset
@@ -17,8 +17,8 @@ What compaction retains of a batch:
     commit or abort marker                 everything while its transaction has data, then for delete.retention.ms
     other batches                          the last record of each key; tombstones for delete.retention.ms
 
-The time until which tombstones and markers are retained is set by the first cleaning that reads them, and stored in the
-batch header as the delete horizon (KIP-534).
+The first cleaning that reads a tombstone or marker determines how long it is retained. It stores that time in the batch
+header as the delete horizon (KIP-534).
 """
 
 from collections.abc import Iterator
@@ -113,21 +113,21 @@ def log_to_clean(log: Log) -> LogToClean:
     if first_dirty > log.log_end_offset:
         first_dirty = log.segments.first.base_offset  # the log was truncated below the cleaned offset
     end_offset = _first_uncleanable_offset(log, now_ms)
-    clean = dirty = 0
+    clean_bytes = dirty_bytes = 0
     oldest_dirty_ms: int | None = None
     for segment in log.segments:
         if segment.base_offset >= end_offset:
             break
         if log.segments.end_of(segment, log.log_end_offset) <= first_dirty:
-            clean += segment.size
+            clean_bytes += segment.size
             continue
-        dirty += segment.size
+        dirty_bytes += segment.size
         if oldest_dirty_ms is None and segment.size:
             oldest_dirty_ms = (
                 segment.first_batch_timestamp if segment.first_batch_timestamp >= 0 else segment.created_ms
             )
     overdue = oldest_dirty_ms is not None and now_ms - oldest_dirty_ms > log.config.max_compaction_lag_ms
-    return LogToClean(first_dirty, max(first_dirty, end_offset), clean, dirty, overdue)
+    return LogToClean(first_dirty, max(first_dirty, end_offset), clean_bytes, dirty_bytes, overdue)
 
 
 def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
@@ -157,9 +157,9 @@ class Throttle:
 
     def account(self, size: int) -> None:
         self._bytes += size
-        ahead = self._bytes / self._rate - (self._clock.monotonic() - self._started)
-        if ahead > 0.001:
-            self._clock.sleep(ahead)
+        ahead_seconds = self._bytes / self._rate - (self._clock.monotonic() - self._started)
+        if ahead_seconds > 0.001:
+            self._clock.sleep(ahead_seconds)
 
 
 class TransactionTracker:
@@ -240,7 +240,7 @@ class CleaningJob:
         throttle = Throttle(self.cleaner_config.max_bytes_per_second, self.clock)
         offsets = OffsetMap(self.cleaner_config.dedupe_buffer_bytes, self.cleaner_config.load_factor)
         try:
-            # Flush first: a power loss must not remove the record or marker because of which an older one is dropped.
+            # Flush first: compaction drops a record because of a newer one, which a power loss must not remove.
             if self.flush is not None:
                 self.flush.run()
             self.cleaned_up_to = self._build_map(offsets, throttle)
@@ -276,7 +276,7 @@ class CleaningJob:
         dirty = [source for source in self.sources if source.base_offset < self.end_offset]
         # The scan may not see the markers of transactions that ended before the dirty range.
         tracker = TransactionTracker([entry for entry in self.aborted if entry.last_offset >= self.first_dirty_offset])
-        reached = self.first_dirty_offset
+        end_of_read_range = self.first_dirty_offset
         for source, following in zip(dirty, [*dirty[1:], None], strict=True):
             source_end = following.base_offset if following is not None else self.end_offset
             if source_end <= self.first_dirty_offset:
@@ -289,15 +289,15 @@ class CleaningJob:
                 elif not tracker.is_aborted(batch) and batch.last_offset >= self.first_dirty_offset:
                     records = batch.records(self.cleaner_config.max_inflated_bytes)
                     if not offsets.add(records, self.first_dirty_offset):
-                        if reached == self.first_dirty_offset:
+                        if end_of_read_range == self.first_dirty_offset:
                             raise HeadraceError(
                                 f"A batch has {len(records)} records, but the log cleaner's map of keys "
                                 f"has room for {offsets.capacity}; increase log.cleaner.dedupe.buffer.size"
                             )
-                        return reached
-                reached = max(reached, batch.next_offset)
-            reached = max(reached, min(source_end, self.end_offset))
-        return reached
+                        return end_of_read_range
+                end_of_read_range = max(end_of_read_range, batch.next_offset)
+            end_of_read_range = max(end_of_read_range, min(source_end, self.end_offset))
+        return end_of_read_range
 
     @staticmethod
     def _control_type(batch: RecordBatch) -> ControlType | None:
@@ -366,7 +366,7 @@ class CleaningJob:
     def _clean_batch(
         self, batch: RecordBatch, offsets: OffsetMap, tracker: TransactionTracker
     ) -> memoryview | bytearray | None:
-        """Returns what to retain of a batch; None for nothing."""
+        """Returns the retained part of a batch; None if all of it is removed."""
         self.stats.records_read += batch.count
         horizon = batch.delete_horizon_ms
         horizon_passed = horizon is not None and horizon <= self.now_ms

@@ -170,10 +170,10 @@ class LogDirectory:
 
     def _read_broker_epoch(self) -> int:
         try:
-            found = json.loads(self.files.read(self.path / CLEAN_SHUTDOWN_FILE))["brokerEpoch"]
+            broker_epoch = json.loads(self.files.read(self.path / CLEAN_SHUTDOWN_FILE))["brokerEpoch"]
         except (ValueError, KeyError, TypeError):
             return NO_BROKER_EPOCH  # older versions of Kafka leave the file empty
-        return found if isinstance(found, int) else NO_BROKER_EPOCH
+        return broker_epoch if isinstance(broker_epoch, int) else NO_BROKER_EPOCH
 
     def list(self) -> tuple[list[TopicPartition], list[Path]]:
         """Returns the partitions that have a log here, and the directories of deleted logs that still exist."""

@@ -99,8 +99,8 @@ class LeaderEpochFileCache:
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """Returns the epoch of the leader that wrote an offset; None if it is not known."""
-        at = bisect.bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
-        return self._entries[at].epoch if at >= 0 else None
+        index = bisect.bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self._entries[index].epoch if index >= 0 else None
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Removes epochs that start at or after the new log end offset."""

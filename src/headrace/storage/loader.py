@@ -1,17 +1,23 @@
 """The log loader: opens the log in a directory, completes interrupted work, and recovers after a crash.
 
-After a clean shutdown nothing is scanned: the recovery point is the log end offset, and the newest snapshot has the
-producer state at that offset. After a crash, the log is trusted up to the recovery point. From there on, recovery reads
-every batch and truncates the log at the first one that is incomplete, out of order or fails its CRC. It rebuilds
-indexes, producer state and leader epochs on the way. If anything below the recovery point is damaged, it scans the
-whole log instead.
+Interrupted work, by file:
 
-Segments above the recovery point must follow each other without a gap. After a power loss, the end of a segment may be
-missing although the next segment exists; the log then ends in the first of the two. Intended gaps, as compaction leaves
-them, always lie below the checkpointed recovery point.
+    .deleted, .cleaned       removed: a pending deletion, or an unfinished compaction
+    .log.swap                replaces the segments that it covers: a complete compacted segment
+    index without its .log   removed
 
-Files by suffix: `.deleted` and `.cleaned` (unfinished compaction) are removed. A `.log.swap` is a complete compacted
-segment and replaces the segments that it covers. An index without its log is removed.
+After a clean shutdown nothing is scanned. The recovery point is the log end offset, and the newest snapshot has the
+producer state at that offset.
+
+After a crash:
+
+- The log is trusted up to the recovery point. If anything below it is damaged, recovery scans the whole log.
+- Above the recovery point, recovery reads every batch. It truncates the log at the first batch that is incomplete, out
+  of order or fails its CRC.
+- The scan rebuilds indexes, producer state and leader epochs.
+- Segments above the recovery point must follow each other without a gap. A power loss may remove the end of a segment
+  although the next segment exists: the log then ends before the gap.
+- The gaps that compaction leaves always lie below the checkpointed recovery point.
 """
 
 import re
@@ -82,17 +88,19 @@ def open_log(
     """
     try:
         context.files.make_directory(directory)
-        found_id = read_partition_metadata(directory, context.files)
-        if topic_id is not None and found_id is not None and found_id != topic_id:
-            raise KafkaStorageError(f"Log directory {directory} belongs to topic id {found_id}, not {topic_id}")
+        stored_id = read_partition_metadata(directory, context.files)
+        if topic_id is not None and stored_id is not None and stored_id != topic_id:
+            raise KafkaStorageError(f"Log directory {directory} belongs to topic id {stored_id}, not {topic_id}")
         return _Loader(directory, tp, config, context, recovery_point, log_start_offset).load(
-            clean, found_id or topic_id
+            clean, stored_id or topic_id
         )
     except OSError as error:
         raise storage_error("open", directory, error) from error
 
 
 class _Loader:
+    """Loads one log: its segments, leader epochs and producer state."""
+
     def __init__(
         self,
         directory: Path,
@@ -177,7 +185,7 @@ class _Loader:
             base_offset,
             self.files,
             created_ms=listing[log_name].modified_ms,
-            found=SegmentFiles(listing[log_name].size),
+            file_sizes=SegmentFiles(listing[log_name].size),
             suffix=SWAP_SUFFIX,
         )
         end_offset = max((batch.last_offset + 1 for batch in swapped.positions()), default=base_offset + 1)
@@ -210,10 +218,12 @@ class _Loader:
             if matched[2] == SNAPSHOT_SUFFIX:
                 snapshots.add(base_offset)
             elif matched[2] == LOG_SUFFIX:
-                sizes = (listing.get(segment_name(base_offset) + suffix) for suffix in _INDEX_SUFFIXES)
-                found = SegmentFiles(info.size, *(size and size.size for size in sizes))
+                index_files = (listing.get(segment_name(base_offset) + suffix) for suffix in _INDEX_SUFFIXES)
+                file_sizes = SegmentFiles(info.size, *(index_file and index_file.size for index_file in index_files))
                 self.segments.add(
-                    LogSegment(self.directory, base_offset, self.files, created_ms=info.modified_ms, found=found)
+                    LogSegment(
+                        self.directory, base_offset, self.files, created_ms=info.modified_ms, file_sizes=file_sizes
+                    )
                 )
         self.snapshots.found(snapshots)
 
@@ -236,8 +246,10 @@ class _Loader:
         self.checkpointed_epochs = self.epochs.entries
 
     def _knows_first_epoch(self) -> bool:
-        """Returns False if the checkpoint lacks the first batch's epoch, because a checkpoint or a new log start offset
-        was lost."""
+        """Returns False if the checkpoint lacks the first batch's epoch.
+
+        The crash may have lost the checkpoint or a new log start offset.
+        """
         if self.epochs.entries and self.epochs.entries[0].start_offset <= self.log_start_offset:
             return True
         for segment in self.segments:
@@ -250,7 +262,7 @@ class _Loader:
     def _assign_epoch(self, batch: RecordBatch) -> None:
         """Assigns the leader epoch of a scanned batch.
 
-        Compaction may have removed the first batches of an epoch, or all of them; only the checkpoint then has its
+        Compaction may have removed the first batches of an epoch, or all of them. Then only the checkpoint has its
         start offset. A checkpoint entry is used if it fits between the previous batch and this one.
         """
         if batch.leader_epoch > self.epochs.latest_epoch:
@@ -274,7 +286,7 @@ class _Loader:
         ) and self.recovery_point >= active.base_offset
 
     def _end_after_clean_shutdown(self) -> int | None:
-        """Returns the log end offset without a scan; None if an index or snapshot is bad and the log is damaged too."""
+        """Returns the log end offset without a scan. Returns None if the log is so damaged that it needs a scan."""
         end_offset = max(self.recovery_point, self.log_start_offset)
         try:
             self._check_indexes(self.segments)
@@ -374,12 +386,12 @@ class _Loader:
         return end_offset
 
     def _follows_a_loss(self, segment: LogSegment, end_offset: int) -> bool:
-        """Returns True if records before the segment are lost: the previous segment's were not synced, its own were.
+        """Returns True if the end of the previous segment is lost: it was not synced, but this segment was.
 
         Intended gaps (see `Log._checkpoint_gap` and compaction) lie below the checkpointed recovery point.
         """
-        known = self.checkpointed_point
-        return known is not None and end_offset < segment.base_offset and known < segment.base_offset
+        recovery_point = self.checkpointed_point
+        return recovery_point is not None and max(end_offset, recovery_point) < segment.base_offset
 
     def _end_of(self, segment: LogSegment) -> int:
         return self.segments.end_of(segment, 2**63 - 1)
@@ -389,15 +401,15 @@ class _Loader:
         position, expected = self._start_of_scan(segment, start, end_offset)
         segment.changes += 1
         try:
-            for at, batch in segment.batches(position):
+            for batch_position, batch in segment.batches(position):
                 batch.check_crc()
                 self._check_order(segment, batch, expected)
                 apply_batch(self.producers, segment, batch)
                 self._assign_epoch(batch)
-                segment.index_batch(BatchPosition.of(batch, at), self.config.index_interval_bytes)
+                segment.index_batch(BatchPosition.of(batch, batch_position), self.config.index_interval_bytes)
                 self.report.scanned_batches += 1
                 self.report.scanned_bytes += batch.size_in_bytes
-                position, expected = at + batch.size_in_bytes, batch.next_offset
+                position, expected = batch_position + batch.size_in_bytes, batch.next_offset
         except _BROKEN:
             self.report.truncated_bytes += segment.size - position
             segment.truncate_at(position, expected)
@@ -429,8 +441,10 @@ class _Loader:
         return position, expected
 
     def _truncate_indexes(self, segment: LogSegment, start: int) -> bool:
-        """Truncates the indexes to an offset. Returns False if offset and time index, which may not have been synced,
-        were damaged; they are empty then."""
+        """Truncates the indexes to an offset. Resets the offset and time index and returns False if they are damaged.
+
+        Both may be damaged after a crash, because they are not always synced.
+        """
         try:
             segment.txn_index.truncate_to(start)
         except CorruptIndexError:

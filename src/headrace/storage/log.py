@@ -102,8 +102,8 @@ class Log:
         self.cleaned_up_to: int | None = None
         """The offset up to which the log is compacted; stored in the cleaner offset checkpoint."""
         self.on_recovery_point_lowered: Callable[[], None] = lambda: None
-        """Writes the checkpoints immediately. Called before a truncation changes files, because the checkpoints must
-        not contain offsets that the log no longer has; see also `write_checkpoint`."""
+        """Writes the checkpoints immediately. Called before a truncation changes files: the checkpoints must not
+        contain offsets that the log no longer has."""
         self.is_checkpointed = True
         """True if the recovery point checkpoint contains this log; a new log is not in it yet."""
         self.on_disk_failed: Callable[[BaseException], None] | None = None
@@ -268,8 +268,8 @@ class Log:
         return segment
 
     def _random_jitter_ms(self) -> int:
-        longest = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        return self.context.random.randrange(longest) if longest else 0
+        max_jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        return self.context.random.randrange(max_jitter_ms) if max_jitter_ms else 0
 
     def _check_open(self) -> None:
         if self._closed:
@@ -304,8 +304,8 @@ class Log:
     ) -> ReadResult:
         """Returns a slice of at most `max_bytes` that starts with the batch containing `offset`, or the next batch.
 
-        A first batch larger than `max_bytes` is returned whole if `first_batch_whole` is set, else not at all. The last
-        batch of a slice may be incomplete.
+        If the first batch is larger than `max_bytes`, the slice is the whole batch with `first_batch_whole`, else None.
+        The last batch of a slice may be incomplete.
         """
         self._check_open()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -315,16 +315,16 @@ class Log:
             )
         end = self.readable_end(isolation)
         read_range = ReadRange(offset, end, self.log_end_offset)
-        found = aborted = None
+        slice_and_end = aborted = None
         try:
             if offset < end:
-                found = find_slice(self.segments, read_range, max_bytes, first_batch_whole, self.config)
+                slice_and_end = find_slice(self.segments, read_range, max_bytes, first_batch_whole, self.config)
             if isolation is FetchIsolation.TXN_COMMITTED:
-                aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
+                aborted = aborted_within(self.segments, offset, slice_and_end[1]) if slice_and_end is not None else []
         except OSError as error:
             raise storage_error("read", self.directory, error) from error
         return ReadResult(
-            found[0] if found is not None else None,
+            slice_and_end[0] if slice_and_end is not None else None,
             self.high_watermark,
             self.last_stable_offset,
             self.log_start_offset,
@@ -333,8 +333,8 @@ class Log:
 
     def start_of_batch_at(self, offset: int) -> int:
         """Returns the base offset of the batch that contains an offset; the offset itself if none does."""
-        at = find_batch(self.segments.from_offset(offset)[0], offset, self.config)
-        return min(at.base_offset, offset) if at is not None else offset
+        batch = find_batch(self.segments.from_offset(offset)[0], offset, self.config)
+        return min(batch.base_offset, offset) if batch is not None else offset
 
     def batches(self, offset: int | None = None) -> Iterator[RecordBatch]:
         """Yields every batch from an offset (default: the log start) to the end. For tools and tests."""
@@ -383,8 +383,10 @@ class Log:
         return self.high_watermark
 
     def delete_records(self, before_offset: int) -> int:
-        """Deletes the records before an offset, which must not be above the high watermark. Returns the new log start
-        offset."""
+        """Deletes the records before an offset. Returns the new log start offset.
+
+        Raises OffsetOutOfRangeError if the offset is above the high watermark.
+        """
         self._check_open()
         if before_offset > self.high_watermark:
             raise OffsetOutOfRangeError(
@@ -403,9 +405,9 @@ class Log:
     # ---- truncating
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes all records from an offset on, as a follower does when its log diverges from the leader's.
+        """Removes all records from an offset on. A follower calls it when its log diverges from the leader's.
 
-        Returns False if there are none.
+        Returns False if the log has no records from that offset on.
         """
         self._check_open()
         if offset < 0:
@@ -465,8 +467,10 @@ class Log:
             active.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Deletes all records and restarts the log at an offset, as a follower does when its fetch offset is out of
-        the leader's range."""
+        """Deletes all records and restarts the log at an offset.
+
+        A follower calls it when its fetch offset is out of the leader's range.
+        """
         self._check_open()
         if not 0 <= offset < LONG_MAX:
             raise ValueError(f"Cannot start the log of partition {self.tp} at offset {offset}")
@@ -506,7 +510,7 @@ class Log:
             self._delete_files_later(paths)
 
     def _delete_unneeded_snapshots(self) -> None:
-        """Keeps the newest snapshot and those at a segment's base offset; recovery and truncation start from them."""
+        """Keeps the newest snapshot and the snapshots at base offsets: recovery and truncation start from them."""
         if len(self.segments):
             self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
 
@@ -582,8 +586,8 @@ class Log:
     def begin_flush(self, up_to: int | None = None, all_indexes: bool = False) -> FlushTask | None:
         """Returns a task with the files to sync; None if everything is on disk already.
 
-        Offset and time index of the active segment are saved, but synced only with `all_indexes`, since recovery can
-        rebuild them. The transaction index is always synced.
+        The transaction index is always synced. The offset and time index of the active segment are synced only with
+        `all_indexes`, because recovery can rebuild them.
         """
         self._check_open()
         offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
@@ -606,8 +610,8 @@ class Log:
 
     def finish_flush(self, task: FlushTask) -> None:
         """Moves the recovery point after a task has run, unless the log was truncated meanwhile."""
-        for changed, changes in task.changes:
-            changed.synced_changes = max(changed.synced_changes, changes)
+        for segment_or_index, changes in task.changes:
+            segment_or_index.synced_changes = max(segment_or_index.synced_changes, changes)
         if task.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, task.offset)
         self.last_flush_ms = self.context.clock.time_ms()
@@ -639,7 +643,7 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes all files without writing, because the directory failed or the log is deleted."""
+        """Closes all files without flushing, because the directory failed or the log is deleted."""
         self._closed = True
         for segment in self.segments:
             segment.release()

@@ -3,8 +3,8 @@
 One thread owns the manager and its logs. It calls `tick` to run the periodic tasks that are due: retention, flushes,
 checkpoints, compaction, expiration of producer ids. Blocking work runs on the background runner.
 
-A directory that fails (it cannot be opened, synced or written) goes offline with all its logs; the other directories
-stay online. A full disk or a failed write fails only that append: see `files.DiskFullError`.
+A directory that cannot be opened, synced or written goes offline with all its logs. The other directories stay online.
+A full disk or a failed write fails only that append: see `files.DiskFullError`.
 """
 
 import errno
@@ -47,10 +47,10 @@ RESERVED_FILES = 64
 
 def _check_free_descriptors(path: Path) -> None:
     """Raises OSError if a new log would use a reserved file descriptor. The kernel assigns the lowest free number."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     os.close(fd)
-    if most != resource.RLIM_INFINITY and fd >= most - min(RESERVED_FILES, most // 8):
+    if max_open_files != resource.RLIM_INFINITY and fd >= max_open_files - min(RESERVED_FILES, max_open_files // 8):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
@@ -319,23 +319,23 @@ class LogManager:
     # ---- failed directories
 
     def _take_offline(self, directory: LogDirectory, error: BaseException) -> None:
-        """Takes a failed directory offline: closes its logs without writing and removes them from the manager."""
+        """Takes a failed directory offline: closes its logs without flushing and removes them from the manager."""
         if not directory.online:
             return
         directory.failure = str(error)
-        lost = sorted(tp for tp, home in self._directory_of.items() if home is directory)
+        partitions = sorted(tp for tp, log_directory in self._directory_of.items() if log_directory is directory)
         _logger.error(
             "Log directory %s is offline with %d partitions; restart the broker after fixing the cause: %s",
             directory,
-            len(lost),
+            len(partitions),
             error,
         )
-        for tp in lost:
+        for tp in partitions:
             self._cleaner.cancel(tp)
             self._logs[tp].abandon()
             self._remove_log(tp)
         directory.unlock()
-        self.on_directory_failed(directory, lost)
+        self.on_directory_failed(directory, partitions)
 
     def fail_directory(self, directory: LogDirectory, reason: str) -> None:
         """Takes a directory offline because the caller could not write to it."""
@@ -404,8 +404,10 @@ class LogManager:
             self._checkpoint_log_start_offsets(directory)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
-        """Writes the checkpoints of a log before it changes files in a way that old checkpoints would contradict:
-        a truncation, or a compaction below its recovery point."""
+        """Writes the checkpoints of a log now, because the old ones would contradict the files.
+
+        A log calls it before a truncation, and before a compaction below its recovery point.
+        """
         self._checkpoint_recovery_points(directory, must=True)
         if directory.log_start_offsets.get(log.tp, 0) != log.log_start_offset:
             self._checkpoint_log_start_offsets(directory, must=True)
@@ -488,7 +490,7 @@ class LogManager:
             directory.unlock()
 
     def abandon(self) -> None:
-        """Closes everything without writing, as in a crash."""
+        """Closes everything without flushing, as in a crash."""
         self._closed = True
         self._cleaner.abandon()
         for log in self:

@@ -75,13 +75,13 @@ def find_slice(
 
 def aborted_within(segments: LogSegments, offset: int, end: int) -> list[AbortedTransaction]:
     """Returns the aborted transactions that have records in `[offset, end)`."""
-    found: list[AbortedTransaction] = []
+    transactions: list[AbortedTransaction] = []
     for segment in segments.from_offset(offset):
         aborted, complete = segment.txn_index.overlapping(offset, end)
-        found += aborted
+        transactions += aborted
         if complete:
             break
-    return found
+    return transactions
 
 
 def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, config: LogConfig) -> tuple[int, int] | None:
@@ -89,12 +89,12 @@ def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, confi
     for segment in segments:
         if segment.max_timestamp[0] >= timestamp and segment.size:
             try:
-                found = segment.find_timestamp(timestamp, min_offset)
+                record = segment.find_timestamp(timestamp, min_offset)
             except CorruptIndexError:
                 rebuild_indexes(segment, config)
-                found = segment.find_timestamp(timestamp, min_offset)
-            if found is not None:
-                return found
+                record = segment.find_timestamp(timestamp, min_offset)
+            if record is not None:
+                return record
     return None
 
 
@@ -104,6 +104,6 @@ def find_max_timestamp(segments: LogSegments, config: LogConfig) -> tuple[int, i
     timestamp, batch_offset = newest.max_timestamp
     if timestamp < 0:
         return None
-    at = find_batch(newest, batch_offset, config)
-    found = newest.load(at).records().max_timestamp() if at is not None else None
-    return found if found is not None and found[0] == timestamp else (timestamp, batch_offset)
+    batch = find_batch(newest, batch_offset, config)
+    record = newest.load(batch).records().max_timestamp() if batch is not None else None
+    return record if record is not None and record[0] == timestamp else (timestamp, batch_offset)

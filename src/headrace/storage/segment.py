@@ -66,18 +66,18 @@ def read_batches(
     """
     while position < size:
         chunk = file.read_at(min(chunk_bytes, size - position), position)
-        at = needed = 0
-        while len(chunk) - at >= BATCH_HEADER_BYTES:
-            needed = RecordBatch(chunk, at, header_only=True).size_in_bytes
-            if needed > len(chunk) - at:
+        chunk_offset = batch_bytes = 0
+        while len(chunk) - chunk_offset >= BATCH_HEADER_BYTES:
+            batch_bytes = RecordBatch(chunk, chunk_offset, header_only=True).size_in_bytes
+            if batch_bytes > len(chunk) - chunk_offset:
                 break
-            yield position + at, RecordBatch(chunk, at)
-            at += needed
-        if at == 0:
-            if needed <= len(chunk) or needed > size - position:
+            yield position + chunk_offset, RecordBatch(chunk, chunk_offset)
+            chunk_offset += batch_bytes
+        if chunk_offset == 0:
+            if batch_bytes <= len(chunk) or batch_bytes > size - position:
                 raise CorruptRecordError(f"{file.path}: batch at byte {position} is incomplete", position)
-            chunk_bytes = needed  # the batch is larger than a chunk: read a larger chunk
-        position += at
+            chunk_bytes = batch_bytes  # the batch is larger than a chunk: read a larger chunk
+        position += chunk_offset
 
 
 class LogSegment:
@@ -93,28 +93,28 @@ class LogSegment:
         files: FileSystem,
         *,
         created_ms: int,
-        found: SegmentFiles | None = None,
+        file_sizes: SegmentFiles | None = None,
         suffix: str = "",
     ):
-        """Opens the files described by `found`; None creates a new segment."""
+        """Opens the files with these sizes. Without sizes, the segment is new."""
         self.base_offset = base_offset
         self.created_ms = created_ms
         self._files = files
         self._suffix = suffix
         self._directory = directory
-        self._is_new = found is None
-        found = found or SegmentFiles()
-        self.size = found.log
-        self.offset_index = OffsetIndex(self.path(OffsetIndex.suffix), base_offset, files, found.offset_index)
-        self.time_index = TimeIndex(self.path(TimeIndex.suffix), base_offset, files, found.time_index)
-        self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, found.txn_index)
+        self._is_new = file_sizes is None
+        file_sizes = file_sizes or SegmentFiles()
+        self.size = file_sizes.log
+        self.offset_index = OffsetIndex(self.path(OffsetIndex.suffix), base_offset, files, file_sizes.offset_index)
+        self.time_index = TimeIndex(self.path(TimeIndex.suffix), base_offset, files, file_sizes.time_index)
+        self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, file_sizes.txn_index)
         self._file: DataFile | None = None
         self._tail_may_be_dirty = False
         self.changes = self.synced_changes = 0
         """The number of changes to the files of a sealed segment and its indexes, and how many of them are synced."""
         self._bytes_since_index = 0
         self._first_batch_timestamp: int | None = None
-        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not file_sizes.log else None
         self._last_batch: BatchPosition | None = None
         self.jitter_ms = 0
         self.truncation_count = 0
@@ -148,7 +148,7 @@ class LogSegment:
     def append(self, data: Buffer, batches: list[BatchPosition], index_interval_bytes: int) -> None:
         """Writes validated batches with assigned offsets. `batches` has their positions relative to `data`.
 
-        If the write fails, nothing is appended; the next append overwrites what the failed write left in the file.
+        If the write fails, nothing is appended. The next append overwrites the bytes of the failed write.
         """
         start = self.size
         try:
@@ -198,7 +198,7 @@ class LogSegment:
         )
 
     def _time_waited_for_roll_ms(self, timestamp: int, now_ms: int) -> int:
-        """Returns the time from the first batch to the appended one; by the clock if records have no timestamps."""
+        """Returns the time from the first batch to the appended one. Uses the clock if records have no timestamps."""
         first = self.first_batch_timestamp
         return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
 
@@ -240,7 +240,7 @@ class LogSegment:
 
     def positions(self, position: int = 0, end: int | None = None) -> Iterator[BatchPosition]:
         """Yields the BatchPosition of each batch from `position` on."""
-        return (BatchPosition.of(batch, at) for at, batch in self.headers(position, end))
+        return (BatchPosition.of(batch, batch_position) for batch_position, batch in self.headers(position, end))
 
     def find(self, offset: int) -> BatchPosition | None:
         """Returns the first batch that ends at or after `offset`; None if there is none."""
@@ -256,12 +256,12 @@ class LogSegment:
             if must_check:
                 self._check_indexed(chunk, position, indexed_offset)
                 must_check = False
-            found = walk_headers(chunk, 0, offset)
-            if not isinstance(found, int):
-                return BatchPosition(position + found[0], *found[1:])
-            if found == 0:
+            header_or_skipped_bytes = walk_headers(chunk, 0, offset)
+            if not isinstance(header_or_skipped_bytes, int):
+                return BatchPosition(position + header_or_skipped_bytes[0], *header_or_skipped_bytes[1:])
+            if header_or_skipped_bytes == 0:
                 raise CorruptRecordError(f"{self.path()}: batch at byte {position} is incomplete", position)
-            position += found
+            position += header_or_skipped_bytes
         if must_check:
             raise CorruptIndexError(f"{self.path()}: its index points to byte {position}, past the end of the file")
         return None
@@ -269,10 +269,10 @@ class LogSegment:
     def _check_indexed(self, chunk: bytes, position: int, offset: int) -> None:
         """Raises CorruptIndexError unless the batch at the indexed position ends with the indexed offset."""
         try:
-            found = walk_headers(chunk, 0, -1)
+            header_or_skipped_bytes = walk_headers(chunk, 0, -1)
         except CorruptRecordError as error:
             raise CorruptIndexError(f"{self.path()}: no batch at indexed byte {position}") from error
-        if isinstance(found, int) or found[3] != offset:
+        if isinstance(header_or_skipped_bytes, int) or header_or_skipped_bytes[3] != offset:
             raise CorruptIndexError(
                 f"{self.path()}: the batch at indexed byte {position} does not end with offset {offset}"
             )
@@ -283,17 +283,17 @@ class LogSegment:
         position = 0
         if indexed_offset >= self.base_offset:
             # Before 3.9, Kafka indexed the offset of the record; since then, the last offset of its batch.
-            at = self._find_indexed(indexed_timestamp, indexed_offset)
-            if at is None:
+            indexed_batch = self._find_indexed(indexed_timestamp, indexed_offset)
+            if indexed_batch is None:
                 raise CorruptIndexError(
                     f"{self.path()}: no batch with timestamp {indexed_timestamp} at offset {indexed_offset}"
                 )
-            position = at.position
+            position = indexed_batch.position
         for batch in self.positions(position):
             if batch.max_timestamp >= timestamp and batch.last_offset >= min_offset:
-                found = self.load(batch).records().first_at_or_after(timestamp, min_offset)
-                if found is not None:
-                    return found
+                record = self.load(batch).records().first_at_or_after(timestamp, min_offset)
+                if record is not None:
+                    return record
         return None
 
     def load(self, batch: BatchPosition) -> RecordBatch:
@@ -308,9 +308,9 @@ class LogSegment:
 
     def truncate_to(self, offset: int) -> None:
         """Removes the batches that end at or after `offset`."""
-        at = self.find(offset)
-        if at is not None:
-            self.truncate_at(at.position, offset)
+        first_removed = self.find(offset)
+        if first_removed is not None:
+            self.truncate_at(first_removed.position, offset)
 
     def truncate_at(self, position: int, offset: int) -> None:
         """Truncates the file at the position of the first batch that ends at or after `offset`, and syncs it.
@@ -336,25 +336,28 @@ class LogSegment:
         self._max_timestamp = self._find_max_timestamp(end)
 
     def _find_max_timestamp(self, end: int | None = None) -> tuple[int, int]:
-        """Scans from the last entry of the time index; from the beginning if that entry is wrong."""
-        best = self.time_index.last()
-        at = self._find_indexed(*best) if best[1] >= self.base_offset else None
-        best, position = (best, at.position) if at is not None else ((NO_TIMESTAMP, self.base_offset - 1), 0)
+        """Scans from the last entry of the time index, or from the beginning if that entry is wrong."""
+        newest = self.time_index.last()
+        indexed_batch = self._find_indexed(*newest) if newest[1] >= self.base_offset else None
+        if indexed_batch is not None:
+            position = indexed_batch.position
+        else:
+            newest, position = (NO_TIMESTAMP, self.base_offset - 1), 0
         try:
             for batch in self.positions(position, end):
-                if batch.max_timestamp > best[0]:
-                    best = (batch.max_timestamp, batch.last_offset)
+                if batch.max_timestamp > newest[0]:
+                    newest = (batch.max_timestamp, batch.last_offset)
         except CorruptRecordError:
             pass  # the rest is unreadable; a reader or recovery will report it
-        return best
+        return newest
 
     def _find_indexed(self, timestamp: int, offset: int) -> BatchPosition | None:
         """Returns the batch of a time index entry; None if the entry does not match a batch."""
         try:
-            at = self.find(offset)
+            batch = self.find(offset)
         except (CorruptIndexError, CorruptRecordError):
             return None
-        return at if at is not None and at.max_timestamp == timestamp else None
+        return batch if batch is not None and batch.max_timestamp == timestamp else None
 
     def check_last_entries(self) -> None:
         """Raises CorruptIndexError unless the last entries of both indexes match batches of the file."""
@@ -375,7 +378,7 @@ class LogSegment:
     # ---- saving and closing
 
     def save_indexes(self, last: bool = False) -> None:
-        """Writes index entries to their files; `last` first adds the maximum timestamp to the time index."""
+        """Writes index entries to their files. With `last`, first adds the maximum timestamp to the time index."""
         if last:
             self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.save()

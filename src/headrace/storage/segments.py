@@ -20,8 +20,8 @@ class LogSegments:
         return iter(list(self._segments))
 
     def __contains__(self, segment: LogSegment) -> bool:
-        at = bisect.bisect_left(self._bases, segment.base_offset)
-        return at < len(self._segments) and self._segments[at] is segment
+        index = bisect.bisect_left(self._bases, segment.base_offset)
+        return index < len(self._segments) and self._segments[index] is segment
 
     @property
     def active(self) -> LogSegment:
@@ -36,15 +36,15 @@ class LogSegments:
         return list(self._bases)
 
     def add(self, segment: LogSegment) -> None:
-        at = bisect.bisect_left(self._bases, segment.base_offset)
-        if at < len(self._bases) and self._bases[at] == segment.base_offset:
+        index = bisect.bisect_left(self._bases, segment.base_offset)
+        if index < len(self._bases) and self._bases[index] == segment.base_offset:
             raise ValueError(f"a segment with base offset {segment.base_offset} already exists")
-        self._segments.insert(at, segment)
-        self._bases.insert(at, segment.base_offset)
+        self._segments.insert(index, segment)
+        self._bases.insert(index, segment.base_offset)
 
     def remove(self, segment: LogSegment) -> None:
-        at = self._segments.index(segment)
-        del self._segments[at], self._bases[at]
+        index = self._segments.index(segment)
+        del self._segments[index], self._bases[index]
 
     def floor_index(self, offset: int) -> int:
         """Returns the position of the segment with the largest base offset not above `offset`; -1 if there is none."""
@@ -56,8 +56,8 @@ class LogSegments:
 
     def end_of(self, segment: LogSegment, log_end_offset: int) -> int:
         """Returns where the offsets of a segment end: at the next base offset, or at the log end offset."""
-        at = bisect.bisect_right(self._bases, segment.base_offset)
-        return self._bases[at] if at < len(self._bases) else log_end_offset
+        next_index = bisect.bisect_right(self._bases, segment.base_offset)
+        return self._bases[next_index] if next_index < len(self._bases) else log_end_offset
 
     @property
     def size_in_bytes(self) -> int:

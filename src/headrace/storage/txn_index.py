@@ -60,19 +60,19 @@ class TransactionIndex:
         data = self._files.read(self.path)
         if len(data) % _ENTRY.size:
             raise CorruptIndexError(f"{self.path} has {len(data)} bytes, not a multiple of {_ENTRY.size}")
-        found: list[AbortedTransaction] = []
+        entries: list[AbortedTransaction] = []
         for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(data):
             if version != _VERSION:
                 raise CorruptIndexError(f"{self.path} has an entry of version {version}; expected {_VERSION}")
             # The marker follows the data.
             if not (first_offset < last_offset and last_offset >= self.base_offset):
                 raise CorruptIndexError(f"{self.path} has offsets {first_offset} to {last_offset} out of order")
-            if found and last_offset <= found[-1].last_offset:
+            if entries and last_offset <= entries[-1].last_offset:
                 raise CorruptIndexError(
-                    f"{self.path} has last offset {last_offset} after last offset {found[-1].last_offset}"
+                    f"{self.path} has last offset {last_offset} after last offset {entries[-1].last_offset}"
                 )
-            found.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
-        return found
+            entries.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
+        return entries
 
     def check(self) -> None:
         """Raises CorruptIndexError if the index is damaged. Reads all of it, since aborted transactions are few."""
@@ -126,13 +126,13 @@ class TransactionIndex:
         Once an entry's last stable offset reaches the end, later segments cannot have more: every transaction that
         started before it was complete.
         """
-        found: list[AbortedTransaction] = []
+        transactions: list[AbortedTransaction] = []
         for entry in self.entries():
             if entry.last_offset >= first_offset and entry.first_offset < end_offset:
-                found.append(entry)
+                transactions.append(entry)
             if entry.last_stable_offset >= end_offset:
-                return found, True
-        return found, False
+                return transactions, True
+        return transactions, False
 
 
 def _pack(entry: AbortedTransaction) -> bytes:

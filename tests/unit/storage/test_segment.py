@@ -41,8 +41,8 @@ def fill(segment: LogSegment, shapes: list[Shape], interval: int) -> list[BatchP
     return placed
 
 
-def segment_in(directory: Path, found: SegmentFiles | None = None) -> LogSegment:
-    return LogSegment(directory, BASE, FileSystem(), created_ms=0, found=found)
+def segment_in(directory: Path, file_sizes: SegmentFiles | None = None) -> LogSegment:
+    return LogSegment(directory, BASE, FileSystem(), created_ms=0, file_sizes=file_sizes)
 
 
 def sealed_and_opened_again(segment: LogSegment) -> LogSegment:
