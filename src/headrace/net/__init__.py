@@ -1,8 +1,9 @@
 """Sockets of server and client: frames in, responses out, in order.
 
-This package exports the server's side, on plain TCP, which deals with sizes and connections but not with the content of
-frames. The client's side is `broker_pool`: it speaks the protocol as far as connections need it, supports TLS and
-shares `transport`.
+- Server: exported by this package, plain TCP. It handles sizes and connections, but not the content of frames.
+- Client: `broker_pool`, TCP and TLS. It uses the protocol as far as connections need it.
+
+Both share `transport`.
 
 Names are imported on first use, so a client does not load the server.
 """

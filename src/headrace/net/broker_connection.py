@@ -1,11 +1,11 @@
 """One connection from a client to a broker: sends requests, and matches responses by order and correlation id.
 
-Owner: the loop that created it; no other thread may call anything here.
+The loop that created the connection owns it: no other thread may call its methods.
 
 - Any number of requests may be in flight. Brokers respond in the order of the requests, so a response belongs to the
   oldest request in flight, and its correlation id must match.
-- A request without a response in time closes the connection, as in Kafka's clients: later responses could not be told
-  from the late one. The request fails with RequestTimedOutError, all others in flight with KafkaConnectionError.
+- A request timeout closes the connection, as in Kafka's clients: later responses would wait behind the missing one.
+  The request fails with RequestTimedOutError, all others in flight with KafkaConnectionError.
 - Every future that `send` returns is completed exactly once, with the response or with an error.
 """
 
@@ -32,15 +32,16 @@ __all__ = ["BrokerConnection", "ClientTransport", "ResponseFuture"]
 _logger = logging.getLogger(__name__)
 
 ResponseFuture = asyncio.Future[Any]
-"""The future of a response message; of None for a request without a response."""
+"""The future of a response message. Its result is None for a request without a response."""
 
 SOFTWARE_NAME = "headrace"
 _NEVER = float("inf")
 _LARGEST_COPY = 64 * 1024
 """Record batches above this size are sent without copying them into the frame."""
 _LARGEST_PIECE = 1024 * 1024
-"""A large response is received in chunks of about this size. Each chunk acquires the GIL, which the application's
-thread has to release in a blocking client; the kernel buffers the bytes until then."""
+"""A large response is received in chunks of about this size, because each chunk must acquire the GIL.
+
+In a blocking client the application's thread may hold the GIL. The kernel buffers the bytes until then."""
 _correlation_id = struct.Struct(">i").unpack_from
 _error_code = struct.Struct(">h").unpack_from
 
@@ -75,7 +76,7 @@ class _InFlightRequest:
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Created by `BrokerLink` and attached to a transport by the dialer. Usable once `negotiate` has returned."""
+    """A client's connection. `BrokerLink` creates it and the dialer attaches a transport. Call `negotiate` first."""
 
     def __init__(
         self,
@@ -132,8 +133,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return len(self._queue)
 
     def version_for(self, api_key: int, min_version: int | None = None, max_version: int | None = None) -> int:
-        """Returns the highest version of an API that both sides support, within bounds. Raises
-        UnsupportedVersionError."""
+        """Returns the highest version of an API that both sides support, within bounds.
+
+        Raises UnsupportedVersionError if there is none.
+        """
         bounds = (api_key, min_version, max_version)
         version = self._chosen.get(bounds)
         if version is None:
@@ -188,8 +191,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return future
 
     async def negotiate(self, software_version: str, timeout_ms: float) -> None:
-        """Requests the broker's API versions (KIP-35). A broker that does not support our version of ApiVersions
-        responds in version 0, with the versions that it supports (KIP-511)."""
+        """Requests the broker's API versions (KIP-35).
+
+        A broker that does not support our version of ApiVersions responds in version 0, with the versions that it
+        supports (KIP-511).
+        """
         api = APIS[ApiKey.API_VERSIONS]
         version = api.last_version
         while True:

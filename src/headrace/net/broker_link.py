@@ -1,10 +1,10 @@
-"""The link to one broker for one purpose: at most one connection at a time, created when needed and re-created.
+"""The link to one broker for one purpose. It has at most one connection at a time, and reconnects when needed.
 
     IDLE -> CONNECTING -> READY -> (lost) IDLE, after a wait
               `-> (failed) IDLE, after a longer wait
 
-Owner: the loop. The wait before reconnecting and the time allowed for establishing a connection grow exponentially,
-with jitter (KIP-144, KIP-601); both are reset when a connection is established.
+The loop owns a link. The wait before reconnecting and the connection setup timeout grow exponentially, with jitter
+(KIP-144, KIP-601). A new connection resets both.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ class NetConfig:
     """The largest number of requests in flight on one connection."""
     max_response_bytes: int = 100_000_000
     rebootstrap: bool = True
-    """Whether to return to the bootstrap addresses when no known broker is reachable."""
+    """If True, the client returns to the bootstrap addresses when no known broker is reachable."""
     authenticate: Callable[[BrokerConnection], Awaitable[None]] | None = None
-    """Called on a new connection after API versions are known and before other requests; the hook for SASL."""
+    """The hook for SASL: called on a new connection after the API versions are known, before other requests."""
 
 
 class PoolEvents(Protocol):
@@ -87,7 +87,7 @@ class NoEvents:
 
 
 class BrokerLink:
-    """See the state diagram above. Requests wait here for a connection, for throttling, and for their turn."""
+    """The link to one broker. Requests wait here for a connection, for the end of throttling, and for their turn."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class BrokerLink:
         self.failures = 0
         """Failed attempts since a connection was last established."""
         self.retry_at = 0.0
-        """The time of the loop's clock before which the broker is not dialled."""
+        """The earliest time of the next attempt to connect, on the loop's clock."""
         self.throttled_until = 0.0
         self.last_error: KafkaError | None = None
         self.connection: BrokerConnection | None = None
@@ -256,7 +256,7 @@ class BrokerLink:
                 self._enter(LinkState.IDLE)
 
     def _failed(self, error: KafkaError) -> KafkaError:
-        """Notes a failed attempt, and schedules the next."""
+        """Records a failed attempt and the time of the next one. Returns the error."""
         self._attempt += 1
         self.stats.tx_errors += 1
         self.last_error = error

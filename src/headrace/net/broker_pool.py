@@ -5,10 +5,11 @@
     pool.set_nodes(nodes_of(response))
     response = await pool.send(1, FetchRequest(...))
 
-Owner: one loop; no other thread may call anything here. Brokers are identified by node id. Bootstrap addresses, whose
-node ids are unknown, have the ids -1, -2, and so on; a broker takes over the connection to its bootstrap address once
-it is known. A purpose (any text) separates requests that would delay each other: responses arrive in order, so a
-Heartbeat behind a JoinGroup that waits for a rebalance needs a separate connection.
+- One loop owns the pool: no other thread may call its methods.
+- Brokers are identified by node id. Bootstrap addresses, whose node ids are unknown, have the ids -1, -2, and so on.
+- Once the client knows a broker, the broker takes over the connection to its bootstrap address.
+- A purpose (any text) separates requests that would delay each other. Responses arrive in order, so a Heartbeat behind
+  a JoinGroup that waits for a rebalance needs a separate connection.
 """
 
 import asyncio
@@ -80,25 +81,24 @@ class BrokerPool:
         return tuple(self._links.values())
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """Replaces the brokers by those from metadata. Closes the connections to brokers that are gone or have
-        moved."""
+        """Sets the brokers from metadata. Closes the connections to brokers that were removed or have moved."""
         self._replace_nodes({node.id: node for node in nodes})
         if self._nodes:
             self._retire_bootstrap()
 
-    def _replace_nodes(self, new: dict[int, Node]) -> None:
+    def _replace_nodes(self, new_nodes: dict[int, Node]) -> None:
         for link_id, link in list(self._links.items()):
             node_id = link_id[0]
             if node_id < 0:
                 continue
-            node = new.get(node_id)
+            node = new_nodes.get(node_id)
             if node is None:
                 self._drop(link_id, "metadata no longer contains this broker")
             elif (node.host, node.port) != (link.node.host, link.node.port):
                 self._drop(link_id, f"the broker moved to {node}")
             else:
                 link.node = node
-        self._nodes = new
+        self._nodes = new_nodes
 
     def add_node(self, node: Node) -> None:
         """Adds a broker that another response has named, such as a coordinator or a new leader."""
@@ -112,8 +112,10 @@ class BrokerPool:
         self._nodes = {}
 
     def _retire_bootstrap(self) -> None:
-        """Hands connections to bootstrap addresses over to the brokers at these addresses, and closes the others. Busy
-        ones are closed later, when they are idle."""
+        """Hands connections to bootstrap addresses over to the brokers at these addresses.
+
+        Closes the other bootstrap connections: idle ones now, busy ones when they become idle.
+        """
         by_address = {(node.host, node.port): node for node in self._nodes.values()}
         for link_id, link in list(self._links.items()):
             if link_id[0] >= 0 or link.connection is None:
@@ -141,9 +143,11 @@ class BrokerPool:
     ) -> Any:
         """Sends a request in the highest common version and returns the response; connects if necessary.
 
-        Raises KafkaConnectionError (could not connect, or the connection was lost), RequestTimedOutError (no response
-        within `timeout_ms` after the request was sent) or UnsupportedVersionError. With `expect_response=False`
-        (Produce with acks=0) returns None once the request is written.
+        With `expect_response=False` (Produce with acks=0) returns None once the request is written. Raises:
+
+        - KafkaConnectionError: could not connect, or the connection was lost
+        - RequestTimedOutError: no response within `timeout_ms` after the request was sent
+        - UnsupportedVersionError: no common version within bounds
         """
         link = self._link(node_id, purpose)
         connection = await link.ready()
@@ -232,8 +236,10 @@ class BrokerPool:
     def version(
         self, node_id: int, api_key: int, *, min_version: int | None = None, max_version: int | None = None
     ) -> int | None:
-        """Returns the version of an API used with this broker; None if it is not connected. Raises
-        UnsupportedVersionError."""
+        """Returns the version of an API used with this broker; None if it is not connected.
+
+        Raises UnsupportedVersionError if both sides have no common version within bounds.
+        """
         for link in self._links.values():
             if link.node.id == node_id and link.connection is not None:
                 return link.connection.version_for(api_key, min_version, max_version)
@@ -249,9 +255,16 @@ class BrokerPool:
     def least_loaded(self, purpose: str = "") -> int:
         """Returns the id of the best broker for a request that any broker can handle.
 
-        In order of preference: a connected broker with the fewest requests in flight, a broker being dialled, one that
-        can be dialled and has not failed, one that has failed, and one whose response has been missing for long. Ties
-        are broken at random. Bootstrap addresses are used if no broker is known or all of them have problems.
+        In order of preference:
+
+        - the connected broker with the fewest requests in flight
+        - a broker to which the client is connecting
+        - a broker without failed attempts to connect
+        - a broker with failed attempts
+        - a broker whose response has been missing for long
+        - a broker that must wait before the next attempt to connect
+
+        Ties are broken at random. Bootstrap addresses are used if no broker is known or all of them have problems.
         """
         ranked_nodes = [self._rank(node_id, purpose) for node_id in self._nodes]
         best_rank = min(ranked_nodes, default=None)

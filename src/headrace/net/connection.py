@@ -1,14 +1,14 @@
 """One connection of a server: passes frames to the handler, and sends responses in the order of the requests.
 
-Everything happens on the loop. A frame is handled within the read that completes it. A response that is ready, and
-whose predecessors are sent, goes to the socket within the call that made it ready.
+Everything happens on the loop. A frame is handled within the read that completes it. A response goes to the socket as
+soon as it is ready and all earlier responses are sent.
 
-Reading pauses while one of the following holds, and then continues with the bytes received already:
+Reading pauses under these conditions, and then continues with the bytes received already:
 
-- more than `Limits.max_in_flight` requests are without a response (until half of them have one);
-- the peer leaves more than `Limits.max_queued_bytes` of responses unread (until half of them are sent);
-- the connection has used up its share of this iteration of the loop (until the next one);
-- the server is paused or draining.
+- More than `Limits.max_in_flight` requests have no response: until half of them have one.
+- The peer leaves more than `Limits.max_queued_bytes` of responses unread: until half of them are sent.
+- The connection has used up its share of this iteration of the loop: until the next iteration.
+- The server is paused or draining.
 """
 
 import asyncio
@@ -175,7 +175,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: ResponseTransport
         self._frames = FrameReader(server.memory)
         self._head: ResponseSlot | None = None
-        """The oldest response that is not handed to the transport; the head of a linked list."""
+        """The head of a linked list: the oldest response that the transport does not have yet."""
         self._tail: ResponseSlot | None = None
         self._due = 0
         self._queued_bytes = 0
@@ -296,9 +296,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._head is None and not self._waits
 
     def idle_seconds(self, now: float) -> float:
-        """Returns how long the connection has been idle, as far as successive calls can tell.
+        """Returns how long the connection has been idle, measured between calls.
 
-        Waiting for the server does not count as idle; waiting for a peer that does not read does.
+        Waiting for the server does not count as idle. Waiting for a peer that does not read counts.
         """
         pending = self._transport.pending_bytes
         if self._active or pending != self._pending_seen or self._waits_for_server:
@@ -388,7 +388,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._check_queue()
 
     def _flush(self) -> None:
-        """Sends the responses that are next in order. Only if nothing holds them back."""
+        """Sends the responses that are next in order. Call it only if nothing holds them back."""
         transport = self._transport
         server = self._server
         slot = self._head
@@ -406,7 +406,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._flushed()
 
     def _take(self, slot: ResponseSlot) -> ResponseSlot | None:
-        """Removes the oldest response; returns the next."""
+        """Removes the oldest response from the queue. Returns the next one."""
         self._due -= 1
         self._queued_bytes -= slot._size
         slot._response = _NOTHING

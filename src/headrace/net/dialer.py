@@ -1,7 +1,7 @@
 """Establishes connections: name resolution, TCP, TLS. Tests replace it.
 
-A host name may have several addresses. They are tried in turn, starting with a different one at each attempt, so a dead
-address delays one attempt and not all of them.
+A host name may have several addresses. The dialer tries them in turn and starts with a different address at each
+attempt. A dead address therefore delays only some of the attempts.
 """
 
 import asyncio
@@ -16,8 +16,10 @@ _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Dialer(Protocol):
-    """Connects `connection` to an address; its `connection_made` has been called when `dial` returns. Raises OSError,
-    such as ssl.SSLError."""
+    """Connects a connection to an address. Calls its `connection_made` before `dial` returns.
+
+    Raises OSError, such as ssl.SSLError.
+    """
 
     async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None: ...
 

@@ -8,7 +8,7 @@ __all__ = ["IncompatibleBrokerVersion", "KafkaConnectionError", "NodeNotReadyErr
 class KafkaConnectionError(InvalidMetadataError):
     """A connection could not be established, or was lost.
 
-    Requests in flight may or may not have been executed. `sent` tells whether the request may have reached the broker.
+    `sent` is True if the request may have reached the broker, which may or may not have executed it.
     """
 
     code, name = NetworkExceptionError.code, NetworkExceptionError.name

@@ -1,20 +1,19 @@
 """Splits a stream of bytes into frames. Does no I/O: it provides buffers, and the caller reports received bytes.
 
-    size: int32 (of what follows) | that many bytes | size | ...
+    size: int32 | `size` bytes | size | ...
 
-Memory. The bytes of a read are nearly always whole frames, which are handled at once. So all connections of a loop read
-into one shared scratch buffer, and a connection holds no memory between frames. The rest of a read that is not a whole
-frame goes one of two ways:
+Memory:
 
-- The start of a small frame is copied to the front of the scratch buffer before the next read. Each frame is copied at
-  most once, so a sender that trickles bytes causes no quadratic copying.
-- Otherwise the rest moves to a buffer of the connection, and further bytes are received directly into it. That buffer
-  is mapped but not touched: a claimed size costs address space, and memory only as bytes arrive. The connection keeps
-  it for further large frames, which are then received without copying, until small frames prevail or it is unused for a
-  while.
-
-Fresh memory is expensive (a page fault per 4 KB takes longer than receiving them), so buffers of the usual large size
-are recycled by `ReceiveMemory`.
+- A read nearly always returns whole frames, which are handled at once. So all connections of a loop read into one
+  shared scratch buffer, and a connection holds no memory between frames.
+- The start of an incomplete small frame is copied to the front of the scratch buffer before the next read. Each frame
+  is copied at most once, so a sender that trickles bytes causes no quadratic copying.
+- The start of any other incomplete frame moves to a buffer of the connection, which receives the rest directly. The
+  buffer is mapped but not touched: a claimed size costs address space, and memory only as bytes arrive.
+- The connection keeps its buffer and receives further large frames without copying. It returns the buffer after several
+  reads without a large frame, or when the buffer is unused for a while.
+- Fresh memory is expensive: a page fault per 4 KB takes longer than receiving them. `ReceiveMemory` recycles buffers of
+  the usual large size.
 """
 
 import mmap
@@ -158,7 +157,7 @@ class FrameReader:
         return own[self._end :]
 
     def updated(self, size: int) -> memoryview | None:
-        """Notes received bytes. Returns the frame if they are exactly one frame, as usual; then skip `settle`."""
+        """Processes received bytes. Returns the frame if they are exactly one frame; the caller then skips `settle`."""
         if self._own is None and not self._carry and size > 4:
             scratch = self._view
             if size - 4 == _size(scratch)[0] <= self._memory.max_frame_bytes:

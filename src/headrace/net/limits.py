@@ -23,11 +23,14 @@ class Limits:
     backlog: int = 50
     """`socket.listen.backlog.size`"""
     send_buffer_bytes: int = 102_400
-    """`socket.send.buffer.bytes`; -1: the operating system's default, which grows with the traffic. On loopback,
-    librdkafka then costs the broker 50% more CPU."""
+    """`socket.send.buffer.bytes`; -1: the operating system's default, which grows with the traffic.
+
+    On loopback with -1, librdkafka costs the broker 50% more CPU."""
     receive_buffer_bytes: int = -1
-    """`socket.receive.buffer.bytes`; -1: the operating system's default. On loopback, requests of 1 MB cost two to
-    three times the CPU with 102400 bytes, Kafka's default; requests of 16 KB cost the same."""
+    """`socket.receive.buffer.bytes`; -1: the operating system's default.
+
+    Kafka's default is 102400. On loopback, requests of 1 MB then cost two to three times the CPU. Requests of 16 KB
+    cost the same."""
     max_in_flight: int = 100
     """The number of requests without a response at which reading from a connection pauses."""
     max_queued_bytes: int = 1_048_576

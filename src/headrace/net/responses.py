@@ -1,14 +1,15 @@
 """Splits a stream of bytes into responses, each in its own memory. Does no I/O. The server's side is `framing`.
 
-    size: int32 (of what follows) | correlation id: int32 | tags, in flexible versions | the message | size | ...
+    size: int32 | correlation id: int32 | tags, in flexible versions | the message | size | ...
 
-The caller owns a response: record bytes in it are views that stay valid as long as they are referenced. Small responses
-are copied out of a scratch buffer. A large response gets a buffer as soon as its size is known, and the rest of it is
-received directly into that buffer.
+`size` does not count itself.
 
-Fresh memory is expensive (it is zeroed, and every page faults), so large buffers are reused when no view of them is
-left. A view holds a reference to its buffer, so the reference count tells; other threads can only drop references. Very
-large buffers are mapped, in huge pages where available, which cost a tenth of the page faults.
+- The caller owns a response. Record bytes in it are views that stay valid as long as they are referenced.
+- Small responses are copied out of a scratch buffer. A large response gets its own buffer as soon as its size is known,
+  and the rest of it is received directly into that buffer.
+- Fresh memory is expensive: it is zeroed, and every page faults. So a large buffer is reused when it has no views. A
+  view holds a reference to its buffer, so the reference count shows this. Other threads can only drop references.
+- Very large buffers are mapped, in huge pages where available, which cost a tenth of the page faults.
 """
 
 import mmap
@@ -88,7 +89,7 @@ def _new_buffer(size: int) -> bytearray | mmap.mmap:
 
 
 _FREE = 2
-"""The reference count of a buffer without views: the list's reference, and that of the counting call."""
+"""The reference count of a buffer without views: one for the list, one for the argument of `getrefcount`."""
 
 
 class ResponseReader:
@@ -122,13 +123,13 @@ class ResponseReader:
         return self._scratch[self._end :]
 
     def updated(self, size: int) -> "list[Buffer]":
-        """Notes received bytes, and returns the responses that they complete, without their size fields."""
+        """Processes received bytes. Returns the responses that they complete, without their size fields."""
         if self._large is not None:
             self._filled += size
             if self._filled < len(self._large):
                 return []
-            whole, self._large, self._filled = self._large, None, 0
-            return [whole]
+            response, self._large, self._filled = self._large, None, 0
+            return [response]
         return self._cut(self._end + size)
 
     def _cut(self, end: int) -> "list[Buffer]":

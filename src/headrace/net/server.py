@@ -1,8 +1,8 @@
 """The sockets of a server: listens, admits connections within limits, closes idle ones, and stops in order.
 
-Owner: the loop that `start` runs on; no other thread may call anything here.
+The loop that runs `start` owns the server: no other thread may call its methods.
 
-Counters are plain attributes, because hot code can afford no more than an addition; `metrics` shows them as gauges.
+Counters are plain attributes, because hot code can afford no more than an addition. `metrics` reads them as gauges.
 """
 
 import asyncio
@@ -35,6 +35,8 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 @dataclass(slots=True, eq=False)
 class _Listening:
+    """A listening socket and the name of its listener."""
+
     name: str
     sock: socket.socket
 
@@ -106,7 +108,7 @@ class SocketServer:
         return len(self.connections)
 
     async def start(self) -> None:
-        """Opens all listeners, or none and raises BindError."""
+        """Opens all listeners. Raises BindError and opens none if one of them fails."""
         self._loop = asyncio.get_running_loop()
         try:
             for listener in self._listeners:
@@ -284,7 +286,7 @@ class SocketServer:
         self.memory.trim()
 
     def _check_idle(self) -> None:
-        """Checks for idle connections every twentieth of the limit, which is how late the check may be."""
+        """Closes idle connections, and schedules the next check after a twentieth of the idle limit."""
         seconds = _MAX_IDLE_CHECK_SECONDS
         if self.limits.idle_ms >= 0:
             seconds = max(min(seconds, self.limits.idle_ms / 20_000), 0.01)

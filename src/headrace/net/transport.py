@@ -1,11 +1,14 @@
 """A plain TCP socket on the loop. Drives an `asyncio.BufferedProtocol` like asyncio's transport, and sends frames.
 
-Why not asyncio's transport: its buffer cannot hold file slices, and it owns the socket's write events, so `sendfile`
-would have to rely on private attributes. This one sends both kinds of parts, and an idle connection takes 1.2 KB
-instead of 2.0. TLS can still use asyncio's transport: the protocol sees no difference.
+Reasons not to use asyncio's transport:
 
-The owner of the protocol calls `send` only while nothing is pending: `pause_writing` reports pending bytes,
-`resume_writing` that they are sent.
+- Its buffer cannot hold file slices. It owns the socket's write events, so `sendfile` would need private attributes.
+- An idle connection takes 2.0 KB with it, and 1.2 KB with this one.
+
+TLS can still use asyncio's transport: the protocol sees no difference.
+
+The protocol calls `send` only while nothing is pending. The transport calls `pause_writing` when bytes are pending, and
+`resume_writing` when they are sent.
 """
 
 import asyncio
@@ -31,8 +34,10 @@ SMALL_SLICE_BYTES = 32 * 1024
 
 
 def _can_wait() -> bool:
-    """Returns True if the kernel enlarges the receive buffer for SO_RCVLOWAT, as Linux does since 4.18. Otherwise a
-    connection could wait for more bytes than its buffer holds."""
+    """Returns True if the kernel enlarges the receive buffer for SO_RCVLOWAT, as Linux does since 4.18.
+
+    Otherwise a connection could wait for more bytes than its buffer holds.
+    """
     release = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     return release is not None and (int(release[1]), int(release[2])) >= (4, 18)
 
@@ -206,8 +211,10 @@ class PlainTransport(asyncio.Transport):
                 self._protocol.resume_writing()
 
     def _pump(self) -> bool:
-        """Sends until the socket is full, nothing is left, or the turn is over. Returns False if the connection
-        failed."""
+        """Sends until the socket is full, all parts are sent, or the turn is over.
+
+        Returns False if the connection failed.
+        """
         parts = self._parts
         turn = TURN_BYTES
         try:

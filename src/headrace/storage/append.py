@@ -1,7 +1,7 @@
-"""Validation of record batches before they are written; a leader also assigns offsets, leader epoch and timestamps.
+"""Validation of record batches before they are written. Nothing here changes the log.
 
-Nothing here touches the log. A leader validates everything (magic, length, CRC, every record). A follower receives
-batches that its leader has validated, so it checks only length, CRC and the order of offsets.
+- A leader validates everything: magic, length, CRC and every record. It assigns offsets, leader epoch and timestamps.
+- A follower checks only length, CRC and the order of offsets, because its leader has validated the batches.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class PreparedAppend(NamedTuple):
 
 
 def _plain(data: Buffer) -> Buffer:
-    """Returns the buffer as contiguous bytes, so that `len` is its size; copies only if it is not contiguous."""
+    """Returns the buffer as contiguous bytes, so that `len` is its size. Copies it only if it is not contiguous."""
     view = memoryview(data)
     if not view.c_contiguous:
         return view.tobytes()
@@ -155,7 +155,7 @@ def _recompress(records: BatchRecords, codec: Compression, config: LogConfig) ->
 
 
 def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
-    """Validates a leader's batches. Their offsets stay; they must increase and start at or after the log end offset."""
+    """Validates a leader's batches. Their offsets must increase and start at or after the log end offset."""
     data = _plain(data)
     batches = split_batches(data)
     if not batches:

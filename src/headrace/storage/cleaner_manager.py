@@ -102,7 +102,7 @@ class LogCleanerManager:
             _logger.info("Partition %s: compacted up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
 
     def make_cleanable(self, tp: TopicPartition) -> None:
-        """Allows to clean a log again, because its config has changed or it was deleted."""
+        """Allows cleanings of a log again after its config has changed or it was deleted."""
         self._uncleanable.discard(tp)
 
     def cancel(self, tp: TopicPartition) -> None:
@@ -111,7 +111,7 @@ class LogCleanerManager:
             self._job.cancelled = True
 
     def abandon(self) -> None:
-        """Starts no more cleanings, and discards the result of the one in progress."""
+        """Starts no more cleanings and discards the result of the cleaning in progress, without cancelling it."""
         self._closed = True
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from headrace.storage.files import FileSystem
 
 @dataclass(frozen=True)
 class LogContext:
-    """Disk, clock, background runner and randomness of a log, passed in so that tests control them."""
+    """The disk, clock, background runner and randomness of a log. Tests replace them."""
 
     files: FileSystem = field(default_factory=FileSystem)
     clock: Clock = field(default_factory=SystemClock)

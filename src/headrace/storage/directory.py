@@ -159,7 +159,7 @@ class LogDirectory:
             _owned.discard(self.path.resolve())
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Reads a checkpoint. A damaged one costs time, not data: recovery scans the log, compaction starts over."""
+        """Reads a checkpoint. Damage costs time, not data: recovery scans the log, compaction starts over."""
         try:
             return self._checkpoint(name).read()
         except KafkaStorageError as error:
@@ -193,7 +193,7 @@ class LogDirectory:
         return partitions, leftovers
 
     def claim(self, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
-        """Checks that the directory belongs to this node; a new directory is assigned to it."""
+        """Checks that the directory belongs to this node. Assigns a new directory to it."""
         if self.meta is None:
             self.meta = MetaProperties(cluster_id, node_id, directory_id)
             self.meta.write(self.path, self.files)

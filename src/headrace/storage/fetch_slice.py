@@ -19,7 +19,7 @@ class FetchSlice:
         self.position = position
         self.size = size
         self.base_offset = base_offset
-        """Base offset of the first batch; may be below the requested offset."""
+        """The base offset of the first batch, which may be below the requested offset."""
 
     def __len__(self) -> int:
         return self.size

@@ -1,8 +1,8 @@
-"""File access. `storage` reads and writes files only through a FileSystem, so that tests can fail writes, fill the disk
-and simulate power loss; see `headrace.testing.disks`.
+"""File access. `storage` reads and writes files only through a FileSystem.
 
-A DataFile closes when its last reference is dropped. A reader can therefore still use a slice of a segment that
-retention has deleted.
+- Tests replace it to fail writes, fill the disk and simulate power loss: see `headrace.testing.disks`.
+- A DataFile closes when its last reference is dropped. A reader can therefore use a slice of a segment that retention
+  has deleted.
 """
 
 import errno

@@ -5,9 +5,9 @@
     .timeindex   12 bytes per entry   int64 timestamp, int32 offset
                  No record up to `offset` is newer than `timestamp`; the batch with last offset `offset` contains it.
 
-The entries of the active segment are kept in memory and written to the file when the segment is flushed, rolled or
-closed: a crash loses only entries that recovery rebuilds from the log. The index of a sealed segment is memory-mapped
-at the first lookup.
+The entries of the active segment are kept in memory and written when the segment is flushed, rolled or closed. A crash
+loses only entries that recovery rebuilds from the log. The index of a sealed segment is memory-mapped at the first
+lookup.
 """
 
 import bisect
@@ -24,13 +24,13 @@ class CorruptIndexError(HeadraceError):
 
 
 class _Index:
-    """Fixed-size entries, ordered by their first field."""
+    """The base of both indexes: fixed-size entries, ordered by their first field."""
 
     entry: struct.Struct
     suffix: str
 
     def __init__(self, path: Path, base_offset: int, files: FileSystem, size_in_bytes: int | None):
-        """Opens an index; `size_in_bytes` is the size of the file, None if it does not exist yet."""
+        """Opens an index. `size_in_bytes` is the size of the file; None if it does not exist yet."""
         self.path = path
         self.base_offset = base_offset
         self._files = files
@@ -154,9 +154,10 @@ class OffsetIndex(_Index):
         self.keep(self._slot_at_or_below(offset - self.base_offset - 1) + 1)
 
     def drop_torn_tail(self) -> None:
-        """Removes the entries from the first one that does not increase. A file of Kafka's ends in zeros after a crash.
+        """Removes the entries from the first one that does not increase.
 
-        The whole file may be zeros. No valid entry has position 0, because the first batch needs no entry.
+        A file that Kafka wrote ends in zeros after a crash, or has only zeros. No valid entry has position 0, because
+        the first batch needs no entry.
         """
         count, previous = 0, (-1, 0)
         for relative, position in map(self._at, range(len(self))):

@@ -1,8 +1,8 @@
 """The leader epochs of a partition: which leader wrote which offsets, in memory and in a checkpoint file.
 
-An entry (epoch, start offset) means that the leader of that epoch wrote the offsets from there to the start offset of
-the next entry. A follower requests the end offset of its own last epoch from the leader to find where their logs
-diverge (KIP-101).
+An entry has an epoch and a start offset. The leader of that epoch wrote the offsets from its start offset to the start
+offset of the next entry. To find where the logs diverge, a follower requests the end offset of its last epoch from the
+leader (KIP-101).
 """
 
 import bisect
@@ -109,7 +109,7 @@ class LeaderEpochFileCache:
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Removes epochs that end before the new log start offset; the epoch that contains it now starts there."""
+        """Removes epochs that end before the new log start offset. The epoch that contains it then starts there."""
         below = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if not below or below == [EpochEntry(below[-1].epoch, start_offset)]:
             return

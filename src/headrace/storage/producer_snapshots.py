@@ -105,7 +105,7 @@ class ProducerSnapshots:
         return [self._files.open(self._path(offset)) for offset in self._offsets if above < offset <= up_to]
 
     def load_latest(self, states: ProducerStateManager, lowest: int, highest: int) -> None:
-        """Loads the newest valid snapshot in `[lowest, highest]`; without one, the state is empty at `lowest`.
+        """Loads the newest valid snapshot in `[lowest, highest]`. If there is none, empties the state at `lowest`.
 
         Removes damaged snapshots, since they can be rebuilt from the log.
         """
@@ -128,5 +128,5 @@ class ProducerSnapshots:
 
     def drop_beyond(self, offset: int) -> None:
         """Removes the snapshots above a truncation offset."""
-        for taken in [taken for taken in self._offsets if taken > offset]:
-            self._drop(taken)
+        for snapshot_offset in [existing for existing in self._offsets if existing > offset]:
+            self._drop(snapshot_offset)

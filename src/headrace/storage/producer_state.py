@@ -1,10 +1,14 @@
 """The producer state of a log: sequence checks, duplicates, and open transactions.
 
-For each producer id the log keeps the producer epoch, the last five batches (to recognize a retry of any batch that may
-still be in flight), and the first offset of its open transaction. The state is a function of the log's batches:
-appending and recovery call the same `apply`, and a snapshot only saves time.
+For each producer id the log keeps:
 
-How an append checks epoch and sequence number of a batch:
+- the producer epoch
+- the last five batches, to recognize a retry of any batch that may still be in flight
+- the first offset of its open transaction
+
+The log's batches determine the state: appending and recovery call the same `apply`. A snapshot only saves time.
+
+An append checks epoch and sequence number of a batch:
 
     batch epoch < known epoch                    fenced: INVALID_PRODUCER_EPOCH
     batch epoch > known epoch                    must start with sequence number 0
@@ -38,7 +42,7 @@ from headrace.records import (
 )
 
 BATCHES_KEPT = 5
-"""A producer has at most this many requests in flight, so a retry cannot be of an older batch."""
+"""A producer has at most this many requests in flight, so it cannot retry an older batch."""
 
 _SEQUENCE_END = 2**31
 
@@ -89,7 +93,7 @@ class ProducerStateEntry:
         if batch.producer_epoch != self.epoch:
             return None
         base, last = batch.base_sequence, batch.last_sequence
-        return next((kept for kept in self.batches if kept.base_sequence == base and kept.last_sequence == last), None)
+        return next((item for item in self.batches if item.base_sequence == base and item.last_sequence == last), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +233,8 @@ class ProducerStateManager:
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """Returns the last stable offset after a transaction has ended: the first offset of the next open one."""
-        others = [first for first in self._open if first != completed.first_offset]
-        return min(others, default=completed.last_offset + 1)
+        open_first_offsets = [first for first in self._open if first != completed.first_offset]
+        return min(open_first_offsets, default=completed.last_offset + 1)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Removes producers that are idle for `expiration_ms` and have no open transaction. Returns their ids."""
@@ -247,7 +251,7 @@ class ProducerStateManager:
         """Replaces the state with the entries of a snapshot, or with nothing."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self.end_offset = end_offset
-        open_transactions = ((e.transaction_first_offset, e.producer_id) for e in self.entries.values())
+        open_transactions = ((entry.transaction_first_offset, entry.producer_id) for entry in self.entries.values())
         self._open = dict(sorted((first, producer) for first, producer in open_transactions if first is not None))
         self._unreplicated = {}
 
@@ -260,7 +264,7 @@ class ProducerStateManager:
 
 
 class LastBatch(NamedTuple):
-    """The last offset of a producer's last data batch; the producer epoch alone if only a marker has that epoch."""
+    """The last offset of a producer's last data batch. The offset is None if only a marker has the producer's epoch."""
 
     data_offset: int | None
     epoch: int

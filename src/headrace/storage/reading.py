@@ -63,8 +63,8 @@ def find_slice(
             continue  # compaction removed everything from here to the end of the segment
         end_position, end_offset = segment.size, segments.end_of(segment, log_end_offset)
         if end < end_offset:
-            beyond = find_batch(segment, end, config)
-            end_position, end_offset = (beyond.position if beyond is not None else segment.size), end
+            end_batch = find_batch(segment, end, config)
+            end_position, end_offset = (end_batch.position if end_batch is not None else segment.size), end
         if max_bytes < first.size and not first_batch_whole:
             return None
         size = max(max_bytes, first.size)

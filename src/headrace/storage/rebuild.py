@@ -20,7 +20,7 @@ def rebuild_indexes(segment: LogSegment, config: LogConfig) -> None:
 def apply_batch(
     producers: ProducerStateManager, segment: LogSegment, batch: RecordBatch, marker: EndTransactionMarker | None = None
 ) -> None:
-    """Updates producer state with a batch of a segment; adds the transaction that it aborts to the segment's index."""
+    """Updates producer state with a batch. Adds the transaction that it aborts to the segment's transaction index."""
     completed = producers.apply(batch, marker)
     if completed is not None and completed.aborted:
         segment.txn_index.append(
