@@ -5,11 +5,11 @@
     thread.call(core.wake)                    # schedules a call on the loop without waiting
     thread.stop()
 
-Any thread but the loop's own may call `run`; a KeyboardInterrupt in the caller cancels the coroutine.
+Any thread but the loop's own may call `run`. A KeyboardInterrupt in the caller cancels the coroutine.
 
 The thread is a daemon, so a program that forgets `close` can exit. A client that is garbage-collected or still open at
-exit is closed automatically (`close_automatically`). After a fork, only the forking thread exists in the child process;
-the clients of the parent raise an error there.
+exit is closed automatically (`close_automatically`). After a fork, only the forking thread exists in the child process.
+There, the clients of the parent raise an error.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ class CoordinatorFinder:
         return self._cache.get((kind, key))
 
     async def find(self, kind: CoordinatorType, key: str, timeout_ms: float) -> int:
-        """Returns the node id of the coordinator of a group or a transactional id; retries until it is known.
+        """Returns the node id of the coordinator of a group or a transactional id. Retries until it is known.
 
         Raises an authorization error or KafkaTimeoutError.
         """
@@ -73,7 +73,7 @@ class CoordinatorFinder:
             raise KafkaTimeoutError(f"No coordinator found for {key!r} within {timeout_ms:.0f} ms{why}") from None
 
     def forget(self, kind: CoordinatorType, key: str, node_id: int | None = None) -> None:
-        """Drops a cached coordinator that has moved or is unreachable; with a node id, only if that one is cached."""
+        """Drops a cached coordinator that has moved or is unreachable. With a node id, only if that node is cached."""
         if node_id is None or self._cache.get((kind, key)) == node_id:
             self._cache.pop((kind, key), None)
 

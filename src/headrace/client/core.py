@@ -41,7 +41,7 @@ _FETCH_OVERHEAD_BYTES = 16 * 1024 * 1024
 
 
 class ClientCore(Generic[C_co]):
-    """The parts that all clients share. Create it on a running loop; it connects on first use."""
+    """The parts that all clients share. Create it on a running loop. It connects on first use."""
 
     def __init__(
         self,

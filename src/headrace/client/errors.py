@@ -63,7 +63,7 @@ class NotAssignedError(IllegalStateError, ValueError):
 
 
 class IllegalArgumentError(KafkaError, ValueError):
-    """An argument is invalid; the message names it and the expected value."""
+    """An argument is invalid. The message names it and the expected value."""
 
 
 class CommitFailedError(KafkaError):
@@ -83,11 +83,11 @@ class TransactionAbortedError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A serializer failed on a key or a value; `__cause__` is its exception."""
+    """A serializer failed on a key or a value. `__cause__` is its exception."""
 
 
 class DeserializationError(KafkaError):
-    """A deserializer failed on a key or a value; `__cause__` is its exception."""
+    """A deserializer failed on a key or a value. `__cause__` is its exception."""
 
 
 class WakeupError(KafkaError):

@@ -9,9 +9,10 @@
     oauth_cb       the configuration, when a token is needed; returns the token and its expiry (see `token`)
 
 Three kinds of events are reported elsewhere: partition EOF in `consumer.fetch_collector`, committed offsets in
-`group.commit_request_manager`, delivery reports in `producer`. All callbacks run on the loop: for the blocking clients
-in its thread, so a callback must be quick and must not make a blocking call to its client. Exceptions of a callback are
-logged.
+`group.commit_request_manager`, delivery reports in `producer`.
+
+All callbacks run on the loop, which the blocking clients run in a thread. So a callback must be quick and must not make
+a blocking call to its client. Exceptions of a callback are logged.
 """
 
 import asyncio

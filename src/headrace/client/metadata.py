@@ -116,7 +116,7 @@ class Metadata:
     # ---- topics to keep current
 
     def track(self, topics: Iterable[str]) -> None:
-        """Keeps topics current until they are untracked; requests unknown ones at once."""
+        """Keeps topics current until they are untracked. Requests unknown topics at once."""
         for name in topics:
             self._tracked.add(name)
             if not self._is_fresh(name):
@@ -167,7 +167,7 @@ class Metadata:
                 self._schedule.request_brokers()
 
     async def topic(self, name: str, timeout_ms: float) -> TopicInfo:
-        """Returns a topic's metadata; requests it and waits if it is unknown or expired.
+        """Returns a topic's metadata. Requests it and waits if it is unknown or expired.
 
         Raises UnknownTopicOrPartitionError if the topic stays unknown to the brokers, InvalidTopicError, an
         authorization error, or KafkaTimeoutError.
@@ -428,7 +428,7 @@ class Metadata:
         self._schedule.run_postponed_retries(names)
 
     def _note_response(self, info: TopicInfo, old: TopicInfo | None, lacks_leader: bool, is_in_use: bool) -> None:
-        """Notes what a response says about a topic, and schedules a retry if something is missing."""
+        """Updates the refresh schedule of a topic after a response, and schedules a retry if something is missing."""
         name, now = info.name, self._loop.time()
         if info.error is UnknownTopicOrPartitionError:
             self._unknown_since.setdefault(name, now)

@@ -97,7 +97,7 @@ class ClusterView:
         return len(info.partitions) if info is not None and info.partitions else None
 
     def leader(self, tp: TopicPartition) -> Node | None:
-        """Returns the leader, or None if there is none, or if it is unknown."""
+        """Returns the leader, or None if the partition has none or it is unknown."""
         info = self.partition(tp)
         return None if info is None else self.nodes.get(info.leader)
 
@@ -144,8 +144,8 @@ class ClusterView:
         return ClusterView(self.nodes, topics, self.cluster_id, self.controller_id, self.version + 1)
 
     def with_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> "ClusterView":
-        """Returns a view with a newer leader that a Produce or Fetch response named (KIP-951); this view if the leader
-        is not newer."""
+        """Returns a view with a newer leader that a Produce or Fetch response named (KIP-951). Returns this view if the
+        leader is not newer."""
         topic, old = self.topic(tp.topic), self.partition(tp)
         if topic is None or old is None or leader_epoch <= old.leader_epoch:
             return self
@@ -168,7 +168,7 @@ def merge(
 ) -> ClusterView:
     """Returns the next view.
 
-    A full response drops the topics that it does not contain; those in `keep`, which are in use, stay as unknown
+    A full response drops the topics that it does not contain. The topics in `keep`, which are in use, stay as unknown
     topics. Excluded topics are left out.
     """
     nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}

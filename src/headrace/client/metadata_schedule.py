@@ -130,7 +130,7 @@ class MetadataSchedule:
         self._refreshed_at = dict.fromkeys(names, self._all_refreshed_at)
 
     def topic_refreshed(self, name: str, is_progress: bool) -> None:
-        """Notes a response with a topic; `is_progress` if nothing is missing and something is new."""
+        """Notes a response with a topic. `is_progress` is True if nothing is missing and something is new."""
         self._refreshed_at[name] = self._loop.time()
         if is_progress:
             self._futile.pop(name, None)
@@ -203,7 +203,7 @@ class MetadataSchedule:
         self._arm()
 
     def close(self) -> None:
-        """Cancels the timer; no more metadata is requested."""
+        """Cancels the timer. No more metadata is requested."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
 """Calls of serializers and deserializers by the clients.
 
-Each is a function of the data, or an object with a method. kafka-python's method takes (topic, data) up to 2.x and
-(topic, headers, data) since 3.0; the client determines the signature once, when it is created.
+A serializer is a function of the data, or an object with a method. kafka-python's method takes (topic, data) up to 2.x
+and (topic, headers, data) since 3.0. The client determines the signature once, when it is created.
 """
 
 import inspect
@@ -16,7 +16,7 @@ __all__ = ["close", "find_method"]
 
 
 def find_method(serializer: Any, name: str) -> tuple[Any, bool]:
-    """Returns the method of an object, or None for a function; and whether the method takes headers."""
+    """Returns the method of an object (None for a function), and True if the method takes headers."""
     method = getattr(serializer, name, None)
     if method is None:
         if serializer is not None and not callable(serializer):

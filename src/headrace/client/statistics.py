@@ -2,7 +2,7 @@
 
 Owner: the loop. Every `statistics.interval.ms` the parts of the client fill in their fields (`Statistics.add`), and
 `stats_cb` receives the result as JSON. Fields without a counterpart here, such as queues between threads, are 0.
-Counters only grow; windows (latencies, sizes) cover the time since the last report.
+Counters only grow. Windows (latencies, sizes) cover the time since the last report.
 
     {name, client_id, type, ts, time, age, ..., brokers: {name: {...}}, topics: {name: {..., partitions: {...}}},
      cgrp: {...}, eos: {...}}
@@ -222,7 +222,7 @@ def topic_row(
     sizes: Histogram | None = None,
     counts: Histogram | None = None,
 ) -> dict[str, Any]:
-    """Returns the row of a topic; creates it if necessary."""
+    """Returns the row of a topic. Creates it if necessary."""
     row: dict[str, Any] | None = statistics["topics"].get(topic)
     if row is None:
         row = statistics["topics"][topic] = {
@@ -239,7 +239,7 @@ def topic_row(
 def partition_row(
     statistics: dict[str, Any], topic: str, partition: int, leader: int = -1, **fields: Any
 ) -> dict[str, Any]:
-    """Adds the row of a partition with the given fields; the field names are listed below."""
+    """Adds the row of a partition with the given fields. The field names are listed below."""
     row: dict[str, Any] = {
         "partition": partition,
         "broker": leader,

@@ -1,6 +1,6 @@
 """Counters of records and bytes per partition for the statistics, updated once per batch.
 
-One thread updates them; another one may read values that are slightly out of date.
+One thread updates them. Another thread may read values that are slightly out of date.
 """
 
 from headrace.common.metrics import Histogram

@@ -37,8 +37,8 @@ class Admin:
     Pass the configuration as keyword arguments, as a mapping with Kafka's names, or both. The client is thread-safe.
 
     Methods that take several items (topics, groups, ...) return `Results`, with one result per item. If an item failed,
-    they raise the first error, which has all results in its attribute `results`; with `raise_errors=False` they return
-    the results instead. `timeout_ms` limits the whole call including retries; the default is `default.api.timeout.ms`.
+    they raise the first error, which has all results in its attribute `results`. With `raise_errors=False` they return
+    the results instead. `timeout_ms` limits the whole call including retries. The default is `default.api.timeout.ms`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):

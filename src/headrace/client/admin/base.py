@@ -61,7 +61,7 @@ class AdminBase:
         return float(self.core.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
 
     async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, operation: str) -> V:
-        """Runs a call about one item; retries it after retriable errors."""
+        """Runs a call about one item. Retries it after retriable errors."""
         return await self.core.retry(attempt, self._timeout_ms(timeout_ms), operation)
 
     async def _each(
@@ -75,8 +75,8 @@ class AdminBase:
     ) -> Results[K, V]:
         """Runs a call about several items and returns a result per item.
 
-        Items that have no result, or one of the errors in `retry_on`, are retried until time is up; then their last
-        error is their result.
+        Items that have no result, or one of the errors in `retry_on`, are retried until the timeout expires. Then their
+        last error is their result.
         """
         total_ms = self._timeout_ms(timeout_ms)
         loop = self.core.loop
@@ -129,7 +129,8 @@ class AdminBase:
         return await self.core.pool.send_to_any(request, **bounds)  # type: ignore[arg-type]
 
     async def _to_controller(self, request: Message, **bounds: int | None) -> Any:
-        """Sends a request to the controller that metadata names; without one to any broker, which forwards it."""
+        """Sends a request to the controller. If the metadata names none, any broker gets the request and forwards
+        it."""
         controller = await self._controller_id()
         if controller < 0:
             return await self._to_any(request, **bounds)
@@ -196,7 +197,7 @@ class AdminBase:
     ) -> dict[TopicPartition, V]:
         """Sends requests to all leaders concurrently.
 
-        The partitions of an unreachable leader are left out, so that they are retried; if no leader is reachable, the
+        The partitions of an unreachable leader are left out, so that they are retried. If no leader is reachable, the
         error is raised.
         """
         leaders, errors = await self._by_leader(tps, self._timeout_ms(timeout_ms))
@@ -222,7 +223,8 @@ async def gather(
 ) -> dict[K, V]:
     """Sends a request per item concurrently.
 
-    Items with a retriable error are left out, so that they are retried; if none is left, the first error is raised.
+    Items with a retriable error are left out, so that they are retried. If no item has a result, the first error is
+    raised.
     """
     keys = list(items)
     outcomes = await asyncio.gather(*[send(key) for key in keys], return_exceptions=True)

@@ -19,7 +19,7 @@ Self = TypeVar("Self", bound="AdminCore")
 
 
 class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin):
-    """Administers a cluster; every call is a coroutine.
+    """Administers a cluster. Every call is a coroutine.
 
         async with headrace.aio.Admin(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("events", 3)])
@@ -28,8 +28,8 @@ class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Transactio
     event loop.
 
     Calls about several items return `Results`, with one result per item. If some items failed, the call raises the
-    first error, whose `results` holds all results; with `raise_errors=False` it returns them. `timeout_ms` covers the
-    whole call including retries; it defaults to `default.api.timeout.ms`.
+    first error, which has all results in its attribute `results`. With `raise_errors=False` it returns the results
+    instead. `timeout_ms` limits the whole call including retries. The default is `default.api.timeout.ms`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):

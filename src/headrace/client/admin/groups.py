@@ -1,4 +1,4 @@
-"""Groups: list, describe, delete; their offsets and members. Owner: the loop."""
+"""The admin client's calls about groups, their offsets and their members. Owner: the loop."""
 
 import asyncio
 import logging
@@ -255,8 +255,9 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, AlteredOffset]:
-        """Commits the earliest or latest offsets, or those of timestamps in milliseconds, as `list_partition_offsets`
-        returns them; the latest offset if all records are older than the timestamp."""
+        """Commits the earliest offsets, the latest offsets, or the offsets at timestamps in milliseconds.
+        `list_partition_offsets` looks them up. If all records are older than the timestamp, the latest offset is
+        committed."""
         listed = await self.list_partition_offsets(offset_specs, timeout_ms=timeout_ms)
         missing = [tp for tp, result in listed.items() if result.offset < 0]
         listed |= await self.list_partition_offsets(dict.fromkeys(missing, OffsetSpec.LATEST), timeout_ms=timeout_ms)
@@ -309,7 +310,7 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[MemberToRemove, RemovedMember]:
-        """Removes members from a group, by member id or group instance id; all members by default. Members that are
+        """Removes members from a group, by member id or group instance id. The default is all members. Members that are
         still running join again."""
         if members is None:
             description = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]

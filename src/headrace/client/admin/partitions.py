@@ -103,7 +103,7 @@ class PartitionsAdmin(AdminBase):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, DeletedRecords]:
-        """Deletes all records before an offset; -1 deletes all records."""
+        """Deletes all records before an offset. Offset -1 deletes all records."""
         offsets = dict(records_to_delete)
 
         async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, DeletedRecords]:

@@ -69,7 +69,7 @@ class TopicsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[str | Uuid, TopicDescription]:
-        """Returns topics and their partitions, by name or topic id; all topics by default."""
+        """Returns topics and their partitions, by name or topic id. The default is all topics."""
         requested = None if topics is None else _check_list(topics)
 
         async def send(request_topics: list[MetadataRequestTopic] | None) -> MetadataResponse:

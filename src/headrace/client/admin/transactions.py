@@ -1,4 +1,4 @@
-"""Transactions: list, describe, abort; fence producers. Owner: the loop."""
+"""The admin client's calls about transactions: list, describe, abort, fence producers. Owner: the loop."""
 
 import asyncio
 from collections.abc import Iterable

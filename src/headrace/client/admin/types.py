@@ -166,7 +166,7 @@ class TopicDescription:
 
 
 class OffsetSpec(IntEnum):
-    """Special offsets; any other number is a timestamp in milliseconds."""
+    """Special offsets. Any other number is a timestamp in milliseconds."""
 
     LATEST = -1
     EARLIEST = -2
@@ -269,7 +269,7 @@ class ConfigResource:
     """A resource that has a configuration.
 
     `configs`: the keys to describe (None: all), or the values to set by key. A value may be a pair of an AlterConfigOp
-    and a value; None resets the key to its default.
+    and a value. None resets the key to its default.
     """
 
     resource_type: ConfigResourceType | str | int

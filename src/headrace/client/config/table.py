@@ -1,4 +1,4 @@
-"""The table of one client's configuration keys, which parses what the user passed to the constructor.
+"""The table of one client's configuration keys. It parses the arguments of the constructor.
 
 Users write a key the way Kafka does (`bootstrap.servers`) or the way kafka-python does (`bootstrap_servers`). None
 stands for the default. Objects (serializers, callbacks, an SSL context) are passed through unchanged. An unknown key
@@ -90,7 +90,7 @@ class ClientTable(Generic[C]):
         return [*self.table.keys, *self.objects]
 
     def load(self, config: Mapping[str, object] | None = None, /, **keywords: object) -> C:
-        """Parses a mapping and keyword arguments; a keyword takes precedence over the mapping."""
+        """Parses a mapping and keyword arguments. A keyword takes precedence over the mapping."""
         if config is not None and not isinstance(config, Mapping):
             raise ConfigError(
                 f"configuration must be keyword arguments (bootstrap_servers=...) or a mapping, "

@@ -2,9 +2,10 @@
 
 Owner: the loop. Serves group members and, with generation -1, consumers that use `assign` instead of `subscribe`.
 
-Commits are sent in the order of the calls. One request is in flight at a time; commits that arrive meanwhile are merged
-into the next request (a later offset of a partition replaces an earlier one). After a
-retriable error a synchronous commit is retried together with all later commits, so that it does not overwrite them.
+- Commits are sent in the order of the calls, with one request in flight at a time.
+- Commits that arrive meanwhile are merged into the next request. A later offset of a partition replaces an earlier one.
+- After a retriable error, a synchronous commit is retried together with all later commits, so that it does not
+  overwrite them.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ class CommitRequestManager:
             ) from commit.last_error
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None = None) -> "asyncio.Future[None]":
-        """Starts a commit without retries. Then calls `callback(offsets, error)`; callbacks run in the order of the
+        """Starts a commit without retries. Then calls `callback(offsets, error)`. Callbacks run in the order of the
         commits."""
         future = self._add(offsets, is_synchronous=False).future
         if callback is not None:
@@ -130,7 +131,7 @@ class CommitRequestManager:
     async def committed(
         self, tps: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offsets of the group, or None for a partition without one."""
+        """Returns the committed offsets of the group. A partition without a committed offset has the value None."""
         partitions = frozenset(tps)
         if not partitions:
             return {}
@@ -289,7 +290,7 @@ class CommitRequestManager:
             self.on_commit(commit.offsets, error)
 
     async def _send(self, offsets: Offsets) -> dict[TopicPartition, KafkaError | None]:
-        """Sends an OffsetCommit request. Returns the error of each partition (None for success); raises an error of the
+        """Sends an OffsetCommit request. Returns the error of each partition (None for success). Raises an error of the
         whole request."""
         if not offsets:
             return {}

@@ -1,6 +1,6 @@
 """Heartbeats in the background, and the limit of `max.poll.interval.ms`.
 
-Owner: the loop; the thread that polls calls `began` and `ended`.
+Owner: the loop. The thread that polls calls `began` and `ended`.
 
 The member sends a heartbeat every `heartbeat.interval.ms` while it may (`Member.may_heartbeat`). A program that does
 not poll for `max.poll.interval.ms` would keep its partitions from other members forever. So the member then leaves the

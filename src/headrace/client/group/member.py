@@ -1,6 +1,6 @@
 """The identity and the state of this consumer as a member of its group.
 
-Owner: the loop; any thread may read `identity`.
+Owner: the loop. Any thread may read `identity`.
 
     UNJOINED    not a member: not subscribed, removed from the group, or left it after max.poll.interval.ms
     PREPARING   about to join: revoking partitions; still a member of the last generation, if there is one
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 class MemberState(Enum):
-    """The state of a group member; see the drawing above."""
+    """The state of a group member. The module docstring describes the states."""
 
     UNJOINED = "unjoined"
     PREPARING = "preparing"

@@ -1,7 +1,7 @@
 """One rebalance of a group member: revoke partitions, join, sync, apply the new assignment.
 
-Runs in the task of `ConsumerCoordinator`. At every step the member may turn out to have been removed from the group
-(a heartbeat or commit response says so); the step then raises `RetryJoin`:
+Runs in the task of `ConsumerCoordinator`. If a heartbeat or commit response shows during a step that the group has
+removed the member, the step raises `RetryJoin`. The steps:
 
     prepare   eager: revokes all partitions. Cooperative: revokes partitions of topics that are no longer subscribed.
               Removed from the group: all partitions are lost
@@ -12,8 +12,11 @@ Runs in the task of `ConsumerCoordinator`. At every step the member may turn out
 Errors are handled as in Kafka's client: an unknown member id is dropped, a coordinator that moved is looked up again,
 retriable errors are retried, and all others are raised to the user.
 
-Revoking a partition takes three steps. Fetching stops, so that no more of its records are returned; the user enters
-the next poll, so the records of earlier polls count as processed; then the offset is committed and the listener called.
+Revoking a partition takes three steps:
+
+1. Fetching stops, so that no more of its records are returned.
+2. The user enters the next poll, so the records of earlier polls count as processed.
+3. The offset is committed and the listener is called.
 """
 
 import logging
@@ -247,7 +250,7 @@ class Rebalance:
     # ---- apply
 
     async def apply(self, assignment: Assignment) -> str | None:
-        """Applies an assignment. Returns the reason to rejoin; None if there is no need."""
+        """Applies an assignment. Returns the reason to rejoin, or None if there is no need."""
         generation = self._member.generation
         assigned = frozenset(assignment.partitions)
         if unsubscribed := sorted({tp.topic for tp in assigned} - self.joined_topics):

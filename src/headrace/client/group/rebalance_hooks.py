@@ -34,15 +34,15 @@ class RebalanceHooks(Protocol):
         """
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:
-        """Called before partitions are revoked; their offsets may still be committed. `tps` is never empty."""
+        """Called before partitions are revoked. Their offsets may still be committed. `tps` is never empty."""
 
     async def assigned(self, tps: frozenset[TopicPartition]) -> None:
-        """Called after each rebalance with the added partitions; `tps` may be empty."""
+        """Called after each rebalance with the added partitions. `tps` may be empty."""
 
     async def lost(self, tps: frozenset[TopicPartition]) -> None:
         """Called when partitions were lost: other members may own them, so nothing can be committed. `tps` is never
         empty."""
 
     def failed(self, error: Exception) -> None:
-        """Called when the member cannot join (not authorized, fenced, ...). The next poll raises the error; then the
+        """Called when the member cannot join (not authorized, fenced, ...). The next poll raises the error. Then the
         member tries again."""

@@ -3,10 +3,12 @@
     queue of a partition        oldest  [ full ] [ full ] [ open ]  <- records
                                 drain ─▶                              one batch of a partition per request
 
-A batch is due if it is full or older than `linger.ms`, or if a flush, a commit, exhausted memory or `close` requires
-it, and if its partition has a leader, is not muted and has no retry backoff.
+A batch is due if both hold:
 
-Any thread may call the methods up to the section "the loop"; the event loop calls the others. The lock guards the
+- It is full or older than `linger.ms`, or a flush, a commit, exhausted memory or `close` requires it.
+- Its partition has a leader, is not muted and has no retry backoff.
+
+Any thread may call the methods up to the section "the loop". The event loop calls the others. The lock guards the
 queues and is never held while callbacks, compression or other foreign code run. A record that fits the open batch of
 its partition does not get here (see `_send`).
 """

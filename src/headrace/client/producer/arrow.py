@@ -64,7 +64,7 @@ class ArrowFuture:
         """The number of leading batches that are done. A race between threads may lower it, which only costs time."""
 
     def _leaves(self) -> Iterator[ProducerBatch]:
-        """Yields the batches; split batches as their parts."""
+        """Yields the batches. A split batch is replaced by its parts."""
         for batch in self._batches:
             yield from _parts_of(batch)
 
@@ -166,7 +166,7 @@ async def send_arrow(
     producer: BaseProducer, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
 ) -> ArrowFuture:
     """Appends all rows to the accumulator, and waits for metadata and for the memory of each batch. Raises errors only
-    before the first batch; later errors are the future's."""
+    before the first batch. The future gets later errors."""
     core = producer._core
     _check(producer, data, partition)
     deadline = producer._block_deadline()

@@ -2,7 +2,7 @@
 
 `_append` and `send_arrow` are coroutines that wait for metadata and memory with `_wait_for_partition` and
 `_wait_for_memory`. The asyncio producer awaits them. The blocking producer implements the two waits by blocking the
-calling thread; its coroutines never suspend, so `run_blocking` runs them in one step.
+calling thread. Its coroutines never suspend, so `run_blocking` runs them in one step.
 """
 
 from collections.abc import Coroutine
@@ -86,7 +86,7 @@ class BaseProducer(RecordAppender):
         return self._core.clock.monotonic() + self.config.max_block_ms / 1000
 
     async def _wait_for_partition(self, topic: str, partition: int, deadline: float) -> None:
-        """Waits until the metadata has the topic and the partition; any partition if that is -1."""
+        """Waits until the metadata has the topic and the partition. Partition -1 stands for any partition."""
         raise NotImplementedError
 
     async def _wait_for_memory(self, size: int, deadline: float, wants_buffer: bool = True) -> bytearray | None:

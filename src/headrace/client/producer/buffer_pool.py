@@ -2,7 +2,7 @@
 
     memory = buffers in use + free buffers of these two sizes (pooled) + other free bytes (unpooled)
 
-A batch starts with a buffer of the usual size; busy partitions end with a large one. Buffers are reused because the
+A batch starts with a buffer of the usual size. Busy partitions end with a large one. Buffers are reused because the
 allocator fragments badly when large blocks are allocated, grown and freed: half of its memory would be holes.
 
 Allocation has four cases:

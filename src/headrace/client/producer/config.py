@@ -12,8 +12,8 @@ _MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 
 def check_config(config: ProducerConfig) -> ProducerConfig:
-    """Returns consistent configs. Raises ConfigError if configs that the user set contradict each other; a default
-    gives way: idempotence is disabled, and delivery.timeout.ms is raised."""
+    """Returns consistent configs. Raises ConfigError if configs that the user set contradict each other. If a default
+    contradicts them, the default changes: idempotence is disabled, and delivery.timeout.ms is raised."""
     config = _check_idempotence(config)
     lowest = config.linger_ms + config.request_timeout_ms
     if config.delivery_timeout_ms < lowest:

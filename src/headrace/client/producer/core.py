@@ -277,8 +277,8 @@ class ProducerCore:
     # ---- closing
 
     async def close(self, timeout: float | None = None) -> None:
-        """Sends what is queued for at most `timeout` seconds, fails the rest and closes all connections. A cancelled
-        `close` does not wait for queued records."""
+        """Sends the queued records for at most `timeout` seconds, fails the others and closes all connections. A
+        cancelled `close` does not wait for queued records."""
         if self._is_closed:
             return
         closed = IllegalStateError("Cannot perform operation after producer has been closed")

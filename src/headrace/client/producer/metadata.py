@@ -35,7 +35,7 @@ class ProducerMetadata:
         metadata.on_change(self._changed)
 
     async def wait_for_partition(self, topic: str, partition: int, timeout_ms: float) -> None:
-        """Waits until the metadata has the topic and the partition; any partition if that is -1."""
+        """Waits until the metadata has the topic and the partition. Partition -1 stands for any partition."""
         deadline = self._clock.monotonic() + timeout_ms / 1000
         info = await self._metadata.topic(topic, timeout_ms)
         self._set_leaders(self._metadata.view, info)

@@ -70,7 +70,7 @@ class NetworkClient:
         max_version: int | None,
         on_response: OnResponse,
     ) -> None:
-        """Sends a Produce request; raises KafkaError if it cannot be sent. Calls `on_response(response, error)` later,
+        """Sends a Produce request. Raises KafkaError if it cannot be sent. Calls `on_response(response, error)` later,
         never within this call."""
         future = self._client.pool.send_now(
             node_id, request, min_version=min_version, max_version=max_version, expect_response=self._acks != 0

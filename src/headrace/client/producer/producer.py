@@ -1,5 +1,5 @@
-"""The blocking producer. `send` runs in the calling thread, which may be any; the network runs in the producer's own
-thread, with an event loop."""
+"""The blocking producer. `send` runs in the calling thread. The network code runs on an event loop in the producer's
+own thread."""
 
 import functools
 import threading
@@ -77,7 +77,7 @@ class Producer(BaseProducer):
     ) -> "ArrowFuture":
         """Sends every row of an Arrow table or record batch and returns one future for all of them.
 
-        Columns by name: `value` (required), `key`, `headers`, `timestamp`, `partition`; other columns are ignored. Rows
+        Columns by name: `value` (required), `key`, `headers`, `timestamp`, `partition`. Other columns are ignored. Rows
         of one partition keep their order. Serializers and interceptors are not called. An error after the first rows
         were sent is the future's error.
         """
@@ -161,7 +161,7 @@ class Producer(BaseProducer):
         self._thread.run(self._core.commit_transaction())
 
     def abort_transaction(self) -> None:
-        """Aborts the transaction. Unsent records fail with TransactionAbortedError; `read_committed` consumers never
+        """Aborts the transaction. Unsent records fail with TransactionAbortedError. `read_committed` consumers never
         see the others."""
         self._check_not_closed()
         self._thread.run(self._core.abort_transaction())

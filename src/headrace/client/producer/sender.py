@@ -6,8 +6,8 @@
   matter: leaders accept batches in sequence, and a batch that arrived too early is retried. Without idempotence and
   with one request in flight, a partition is muted while its batch is in flight.
 - A batch whose request got no response, or a retriable error, goes back to the front of its queue, until
-  `delivery.timeout.ms` after its first record. If the error says so, the metadata is updated; the response may also
-  name the new leader (KIP-951).
+  `delivery.timeout.ms` after its first record. If the error means stale metadata, the metadata is updated. The response
+  may also name the new leader (KIP-951).
 - A batch that is too large for the broker is split.
 
 Belongs to the event loop. `poll` is called after an append, a response, a new connection, new metadata, or its timer.

@@ -1,6 +1,6 @@
 """Runs the sender on the event loop: polls it after each wake-up, and at the time that the last poll returned.
 
-`wake` and `wake_and_wait` may be called from any thread; everything else belongs to the loop's thread.
+Any thread may call `wake` and `wake_and_wait`. Everything else belongs to the loop's thread.
 """
 
 import asyncio

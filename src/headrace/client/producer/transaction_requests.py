@@ -1,6 +1,6 @@
 """The requests of a transactional producer to its transaction coordinator and to group coordinators.
 
-Each method sends one request and raises the response's error; `TransactionManager` retries and changes state.
+Each method sends one request and raises the response's error. `TransactionManager` retries and changes state.
 
 Version notes: transaction version 2 (KIP-890) uses EndTxn 5 and TxnOffsetCommit 5, and needs neither AddPartitionsToTxn
 nor AddOffsetsToTxn. Version 1 uses the versions below. Later versions of AddPartitionsToTxn are for brokers.

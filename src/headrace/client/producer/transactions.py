@@ -16,8 +16,8 @@
 the ID. After *abortable* errors, the user aborts the transaction and begins a new one.
 
 Transaction version 1 adds each partition at the coordinator before the first write (AddPartitionsToTxn). Version 2, in
-clusters with the feature `transaction.version` 2, leaves that to the partition leaders; each transaction ends with a
-new epoch, so that late batches of a transaction cannot get into the next one (KIP-890).
+clusters with the feature `transaction.version` 2, leaves that to the partition leaders (KIP-890). Each transaction then
+ends with a new epoch, so that late batches of a transaction cannot get into the next one.
 
 Belongs to the event loop, except for `maybe_add_partition` and `check_open`, which run in the threads that send.
 """
@@ -116,7 +116,7 @@ class TransactionManager(IdempotenceManager):
         on_fatal_error: Callable[[BaseException], None],
         complete_batches: Callable[[bool], Awaitable[None]],
     ):
-        """`complete_batches(drop_queued)` waits until no batch is left; with `drop_queued`, it fails queued ones
+        """`complete_batches(drop_queued)` waits until no batch is left. With `drop_queued`, it fails queued batches
         first."""
         super().__init__(network, backoff, sender_loop, on_fatal_error, transactional=True)
         self.transactional_id: str = transactional_id
@@ -259,7 +259,8 @@ class TransactionManager(IdempotenceManager):
 
     async def init(self, transactional_id: str | None = None) -> None:
         """Gets the producer ID and epoch, which fences other producers with the transactional ID and completes their
-        transactions. With a transactional ID, the producer continues under that; only between transactions."""
+        transactions. With the argument `transactional_id`, the producer continues with that ID. This is possible only
+        between transactions."""
         if transactional_id is not None and self._pending is None:
             self._expect("init_transactions", (_S.UNINITIALIZED, _S.READY))
             self.transactional_id = transactional_id

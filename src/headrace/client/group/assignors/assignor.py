@@ -1,7 +1,7 @@
 """The base class of assignors, and how `partition.assignment.strategy` selects them.
 
 Assignors only compute: they read their arguments and change nothing else. An assignor object belongs to one member and
-runs on the loop. It may remember what `on_assignment` receives until the next call of `user_data`.
+runs on the loop. It may keep the arguments of `on_assignment` until the next call of `user_data`.
 """
 
 import importlib

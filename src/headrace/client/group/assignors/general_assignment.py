@@ -1,12 +1,14 @@
 """The sticky assignment for members with different subscriptions.
 
-Unassigned partitions go to the subscriber with the fewest partitions; topics with the fewest subscribers come first.
-Then partitions move, in the same order, to the subscriber with the fewest partitions, as long as it has at least two
-less than the owner. The partitions that were unassigned move first, so that owners keep theirs if that is enough. If
-the moves do not make the assignment more balanced, they are undone.
+1. Unassigned partitions go to the subscriber with the fewest partitions. Topics with the fewest subscribers come first.
+2. Partitions move, in the same order, to the subscriber with the fewest partitions, as long as it has at least two less
+   than the owner. The partitions that were unassigned move first, so that owners keep theirs if that is enough.
+3. If the moves do not make the assignment more balanced, they are undone.
 
-Two rules keep the moves few. A partition returns to its owner in an earlier generation if that is as good. And instead
-of a move from A to B after a move of the same topic from B to A, the latter is reverted.
+Two rules keep the moves few:
+
+- A partition returns to its owner in an earlier generation if that is as good.
+- Instead of a move from A to B after a move of the same topic from B to A, the earlier move is reverted.
 """
 
 from collections import Counter
@@ -50,7 +52,7 @@ def _set_order(tp: TopicPartition) -> tuple[int, int]:
 
 
 class GeneralAssignment:
-    """Computes one assignment; `run` returns it."""
+    """Computes one assignment. `run` returns it."""
 
     def __init__(
         self,

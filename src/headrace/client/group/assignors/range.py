@@ -1,9 +1,9 @@
 """The range assignor: divides each topic into ranges, one per member.
 
-The members of a topic are sorted (static members first, by instance id; then the others by member id). Each gets a
-range of the topic's partitions; if the division is uneven, the first members get one more. Topics with the same number
-of partitions and the same members are divided alike, so a member gets the same partitions of each
-(co-partitioning).
+- The members of a topic are sorted: static members first, by instance id, then the others by member id.
+- Each member gets a range of the topic's partitions. If the division is uneven, the first members get one more.
+- Topics with the same number of partitions and the same members are divided alike. So a member gets the same partitions
+  of each topic (co-partitioning).
 
 If members and brokers have racks and the partitions have different racks (KIP-881), partitions first go to members in a
 rack with a replica, within the same quotas. The rest is assigned as if there were no racks.

@@ -10,9 +10,9 @@ A member sends the leader its previous partitions and their generation, either i
 If two members claim a partition, the one with the later generation owned it. If both claim it for the same generation,
 neither did.
 
-With equal subscriptions (`_assign_equal`) every member gets the minimum quota, some members get one more. Members keep
-their partitions up to the quota. The rest goes, in order, to members below the minimum quota, then one each to
-members at the minimum. For different subscriptions see `general_assignment`.
+With equal subscriptions (`_assign_equal`) every member gets the minimum quota, and some members get one more. Members
+keep their partitions up to the quota. The other partitions go, in order, to members below the minimum quota, then one
+each to members at the minimum. `general_assignment` handles different subscriptions.
 """
 
 from collections.abc import Iterable, Sequence
