@@ -1,6 +1,6 @@
 """The batch reader: resolves offsets once, when Spark plans the query, and splits them into tasks.
 
-`partitions` and `pushFilters` run in the driver's planner; `read` runs in tasks, which receive a pickled copy.
+`partitions` and `pushFilters` run in the driver's planner. `read` runs in tasks, which receive a pickled copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -4,7 +4,9 @@ Spark forks its Python workers once and uses them for many tasks, and connecting
 clients are cached for the life of the process, by their configs. A worker runs one task at a time, so a client has one
 user at a time.
 
-Invariants: a client never crosses a fork; after an error that leaves its state uncertain, a client is discarded.
+Invariants:
+- A client never crosses a fork.
+- A client is discarded after an error that leaves its state uncertain.
 """
 
 import os
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["cached", "close_all", "discard", "settings_key"]
+__all__ = ["cached", "close_all", "config_key", "discard"]
 
 
 class Closeable(Protocol):
@@ -27,13 +29,13 @@ _clients: dict[Hashable, Any] = {}
 _lock = threading.Lock()
 
 
-def settings_key(kind: str, config: Mapping[str, object], *parts: Hashable) -> Hashable:
-    """Returns a key for `cached`, which is equal for equal settings."""
+def config_key(kind: str, config: Mapping[str, object], *parts: Hashable) -> Hashable:
+    """Returns a key for `cached`. Clients with equal configs have equal keys."""
     return (kind, tuple(sorted((name, repr(value)) for name, value in config.items())), *parts)
 
 
 def cached(key: Hashable, create: Callable[[], T]) -> T:
-    """Returns the client of a key; creates it if there is none yet."""
+    """Returns the client of a key. Creates it if there is none yet."""
     evicted: list[Any] = []
     with _lock:
         client = _clients.pop(key, None)

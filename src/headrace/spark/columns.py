@@ -44,7 +44,7 @@ def normalize(batch: pa.RecordBatch, with_topic: bool) -> pa.RecordBatch:
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yields the rows of each topic. All rows go to `topic`, if it is given; otherwise the column `topic` decides."""
+    """Yields the rows of each topic. If `topic` is None, the column `topic` names the topic of each row."""
     if topic is not None:
         yield topic, batch
         return

@@ -3,8 +3,8 @@
 Runs in tasks. A task that runs again compares digests to detect whether it has the same rows. The digest does not
 protect against deliberate collisions.
 
-Invariant: the digest covers exactly what is written of a row (key, value, headers, topic, partition), and a null
-differs from an empty value.
+Invariant: the digest covers exactly the written columns (key, value, headers, topic, partition), and a null differs
+from an empty value.
 """
 
 import pyarrow as pa

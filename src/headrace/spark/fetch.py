@@ -1,11 +1,12 @@
 """Reads an offset range of a partition as Arrow record batches.
 
-Runs in Spark's Python workers, which are forked, reused for other tasks, and have no access to the driver's reader:
-everything that a task needs is in its `RangePartition` and in the options.
+Runs in Spark's Python workers, which are forked and reused for other tasks. They have no access to the driver's reader,
+so a task gets everything that it needs from its `RangePartition` and the options.
 
-Invariants: every record of the range is returned once and in order, except records that compaction or aborted
-transactions removed. Lost records fail the task (`DataLossError`); with `failOnDataLoss=false` they are skipped and
-logged.
+Invariants:
+- Every record of the range is returned once and in order, except records that compaction or aborted transactions
+  removed.
+- Lost records fail the task (`DataLossError`). With `failOnDataLoss=false` they are skipped and logged.
 """
 
 import contextlib

@@ -35,8 +35,11 @@ _MAX_OFFSET = 2**63 - 1
 
 @dataclass
 class Bounds:
-    """The records that a query can need: topics and partitions that pass `filters`, offsets from `low` (inclusive) to
-    `high` (exclusive), timestamps from `time_ms` on."""
+    """The records that a query can need.
+
+    They have a topic and a partition that pass `filters`, an offset from `low` (inclusive) to `high` (exclusive), and a
+    timestamp of `time_ms` or later.
+    """
 
     filters: list[Filter] = field(default_factory=list)
     low: int = 0
@@ -54,7 +57,7 @@ class Bounds:
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """Returns the bounds that filters set; other filters are ignored."""
+    """Returns the bounds that the filters set. Ignores filters that set no bounds."""
     bounds = Bounds()
     for column_filter in filters:
         column = _column(column_filter)
@@ -120,7 +123,7 @@ def _narrow_offsets(bounds: Bounds, column_filter: Filter) -> None:
 
 
 def _lowest_time_ms(column_filter: Filter) -> int | None:
-    """Returns the earliest timestamp that passes, in whole ms; None if the filter sets no lower bound."""
+    """Returns the earliest timestamp that passes, in whole ms, or None if the filter sets no lower bound."""
     if isinstance(column_filter, In):
         values = list(column_filter.value)
     elif isinstance(column_filter, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):

@@ -4,12 +4,14 @@
     committed offset              the id of the last batch that was written
     metadata of the offset        {"rows": 20000, "digest": "9f1c..."}
 
-A task commits its rows and its marker, an offset of a consumer group without members, in one transaction: both exist or
-neither. The offset is committed for partition 0 of one of the topics written to; any existing partition would do. A
-task that runs again first acquires the transactional id, which aborts what an earlier attempt left open. After that the
-marker can no longer change.
+A marker is a committed offset of a consumer group without members. A task commits its rows and its marker in one
+transaction: both exist or neither. The offset is committed for partition 0 of one of the written topics. Any existing
+partition would do.
 
-Pure, except `read` and `check_tasks`, which send requests to a broker. Runs in tasks; `check_tasks` in the driver.
+A task that runs again first acquires the transactional id. This aborts the open transaction of an earlier attempt, and
+the marker can no longer change.
+
+`check_tasks` runs in the driver, everything else in tasks. Only `read` and `check_tasks` send requests to a broker.
 """
 
 import json
@@ -75,8 +77,11 @@ def task_name(query: str, sink: str, partition: int) -> str:
 
 
 def read(admin: "Admin", name: str, *, is_owner: bool) -> Marker | None:
-    """Returns the marker of a task. The owner of the transactional id waits until all pending transactions of the id
-    are decided, because the commit of the previous owner may still be in progress. Others cannot wait for that."""
+    """Returns the marker of a task.
+
+    The owner of the transactional id waits until no transaction of the id is pending, because the commit of the
+    previous owner may still be in progress. Other callers do not wait.
+    """
     group = admin.list_group_offsets([name], require_stable=is_owner)[name]
     for error in group.errors.values():
         raise error

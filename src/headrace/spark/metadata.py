@@ -15,7 +15,7 @@ from headrace.client.consumer.range_client import EARLIEST, LATEST, RangeClient
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
-from headrace.spark.clients import cached, settings_key
+from headrace.spark.clients import cached, config_key
 from headrace.spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -49,7 +49,7 @@ class DataLossError(KafkaError):
 
 def range_client(config: Mapping[str, str]) -> RangeClient:
     """Returns the client of this process for these configs."""
-    return cached(settings_key("ranges", config), lambda: RangeClient(config))
+    return cached(config_key("ranges", config), lambda: RangeClient(config))
 
 
 class Cluster:
@@ -70,7 +70,7 @@ class Cluster:
 
     @property
     def client(self) -> RangeClient:
-        return self._client or range_client(self._options.settings)
+        return self._client or range_client(self._options.config)
 
     def _retry(self, request: Callable[[], T]) -> T:
         for attempt in range(1, self._options.offset_retries + 1):
@@ -128,7 +128,7 @@ class Cluster:
         return self.at_times(dict.fromkeys(tps, LATEST))
 
     def at_times(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the offsets of the first records that are not older than a timestamp; -1 if all records are older."""
+        """Returns the offset of the first record at or after each timestamp, or -1 if all records are older."""
         return self._retry(lambda: self.client.offsets(timestamps, self._timeout_ms))
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
@@ -156,7 +156,7 @@ class Cluster:
         return {**offsets, **self.latest(unmatched)} if unmatched else offsets
 
     def _resolve(self, spec: OffsetSpec, tps: set[TopicPartition], side: str) -> Offsets:
-        """Returns the offset of each partition; -1 if it has no record at or after a timestamp."""
+        """Returns the offset of each partition, or -1 if it has no record at or after its timestamp."""
         if isinstance(spec, Earliest):
             return self.earliest(tps)
         if isinstance(spec, Latest):

@@ -1,7 +1,7 @@
 """Parses and checks the options of the source, and converts `kafka.*` options to client configs.
 
-Pure: no connection, no Spark. Runs in the driver's planners. Option names are case-insensitive; names, defaults and
-checks are those of Spark's Kafka connector.
+Pure: no connection, no Spark. Runs in the driver's planners. Option names are case-insensitive. Names, defaults and
+checks are the same as in Spark's Kafka connector.
 
 Invariant: invalid options are reported here, before any request to a broker, with the option's name, its value and the
 expected value.
@@ -34,7 +34,7 @@ from headrace.spark.offsets import (
     parse_timestamps,
 )
 
-__all__ = ["SourceOptions", "Subscription", "client_settings", "lower_keys", "parse_duration_ms"]
+__all__ = ["SourceOptions", "Subscription", "client_config", "lower_keys", "parse_duration_ms"]
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def client_settings(
+def client_config(
     options: Mapping[str, str], kind: str = "consumer", refused: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Returns the configs of a client ("consumer", "producer" or "admin") from the `kafka.*` options, by Kafka's names.
@@ -132,7 +132,7 @@ class Subscription:
 class SourceOptions:
     """The checked options of a read. Small and picklable, because tasks receive them."""
 
-    settings: Mapping[str, str]
+    config: Mapping[str, str]
     """Client configs by Kafka's names."""
     subscription: Subscription
     starting: OffsetSpec
@@ -142,8 +142,8 @@ class SourceOptions:
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """Use the query's filters to read less in a batch. Spark's connector has no such option; for frames used only
-    once."""
+    """Use the query's filters to read less in a batch. Spark's connector has no such option. Only for frames that
+    are used once."""
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -155,10 +155,10 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> "SourceOptions":
-        """Parses and checks all options. If `streaming` is None, checks only what applies to both batches and
+        """Parses and checks all options. If `streaming` is None, skips the checks that apply only to batches or only to
         streams."""
         lowered = lower_keys(options)
-        config = client_settings(lowered, refused=MANAGED_BY_SOURCE)
+        config = client_config(lowered, refused=MANAGED_BY_SOURCE)
         if "client.id" not in config:
             config["client.id"] = config.get("group.id") or lowered.get("groupidprefix") or "headrace-spark"
         if "group.id" in config and "groupidprefix" in lowered:
@@ -169,7 +169,7 @@ class SourceOptions:
         except ConfigError as error:
             raise ConfigError(f"the options 'kafka.*': {error}") from None
         parsed = cls(
-            settings=config,
+            config=config,
             subscription=_subscription(lowered),
             starting=_spec(lowered, "starting", Latest() if streaming else Earliest()),
             ending=_spec(lowered, "ending", Latest()),
@@ -230,8 +230,10 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 
 
 def _spec(options: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpec:
-    """Returns where to begin (`starting`) or end (`ending`). A timestamp for all partitions takes precedence over
-    timestamps per partition, and these over offsets."""
+    """Returns the start (`side` is "starting") or the end ("ending") of a read.
+
+    A timestamp for all partitions takes precedence over timestamps per partition. These take precedence over offsets.
+    """
     if f"{side}timestamp" in options:
         return Timestamp(_number(options, f"{side}Timestamp", 0, 0))
     if f"{side}offsetsbytimestamp" in options:

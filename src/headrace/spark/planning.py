@@ -1,10 +1,11 @@
-"""Decides what a batch reads of each partition, and splits it into tasks. Pure.
+"""Decides which offsets a batch reads of each partition, and splits them into tasks. Pure.
 
     prorate        shares a limit among all partitions by their backlog
     split_ranges   splits offset ranges into tasks: `minPartitions`, `maxRecordsPerPartition`
 
-Invariants: the parts of a range follow each other without gap or overlap; the same input gives the same plan,
-because a replayed batch must be split as before.
+Invariants:
+- The parts of a range follow each other without gap or overlap.
+- The same input gives the same plan, because a replayed batch must be split as before.
 """
 
 import heapq
@@ -83,6 +84,6 @@ def split_ranges(
 
 
 def _split_evenly(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Splits a range into equal parts; sizes differ by at most one offset."""
+    """Splits a range into parts whose sizes differ by at most one offset."""
     edges = [offset_range.start + offset_range.size * index // parts for index in range(parts + 1)]
     return [OffsetRange(offset_range.tp, start, end) for start, end in pairwise(edges)]

@@ -59,9 +59,12 @@ def session(app: str = "headrace", master: str | None = None, **conf: str | int 
 
 
 def let_streams_start_together(spark: SparkSession) -> None:
-    """Works around a race in Spark between queries that start at the same time. Each query adds the same names to one
-    map, the environment of the format, which is not thread-safe and is sent with every task. Once corrupted it stays so
-    ("Illegal size 5 of collection, expected 7"). With the names already present, queries only change values."""
+    """Works around a race in Spark between queries that start at the same time.
+
+    Each query adds the same names to one map, the environment of the format. The map is not thread-safe, and Spark
+    sends it with every task. A corrupted map stays corrupted ("Illegal size 5 of collection, expected 7"). If the names
+    are already present, queries only change values.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     try:
@@ -74,8 +77,10 @@ def let_streams_start_together(spark: SparkSession) -> None:
 
 
 def _not_configured(conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that neither `spark-submit` nor `spark-defaults.conf` contains. Only the JVM knows these, so
-    it is started here, with `conf`, if it is not running."""
+    """Returns the settings that neither `spark-submit` nor `spark-defaults.conf` contains.
+
+    Only the JVM knows the configured settings. So this function starts the JVM with `conf`, if it is not running.
+    """
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
     configured = SparkConf()
     return {name: value for name, value in SETTINGS.items() if not configured.contains(name)}

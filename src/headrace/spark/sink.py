@@ -1,11 +1,13 @@
 """The writers behind `df.write` and `df.writeStream`.
 
-A writer is created in the driver when a write is planned, checks its options, and is pickled to the tasks, where
-`write` receives the rows as Arrow batches. `commit` and `abort` run in the driver again; a stream creates a new writer
-for each of them, so the tasks' messages carry what they need. Planning runs in a separate process, so modules that only
-tasks need are imported there.
+1. The driver creates a writer when it plans a write. The writer checks its options and is pickled to the tasks.
+2. In each task, `write` receives the rows as Arrow batches.
+3. `commit` or `abort` runs in the driver. A stream creates a new writer for it, so all data that it needs is in the
+   messages of the tasks.
 
-Each task writes its part in its own transaction (`writing`); no transaction spans all tasks. If only some tasks of a
+Planning runs in a separate process, so modules that only tasks need are imported in the tasks.
+
+Each task writes its part in its own transaction (`writing`). No transaction spans all tasks. If only some tasks of a
 batch succeed, the next attempt finds their markers and writes the rest.
 """
 

@@ -1,9 +1,9 @@
 """Parses and checks the options and columns of the sink.
 
-Pure: no connection. Runs in the driver when a write is planned; the result is pickled to the tasks. Names and rules are
-those of Spark's Kafka connector, with a few more options for exactly-once delivery.
+Pure: no connection. Runs in the driver when it plans a write. The result is pickled to the tasks. Names and rules are
+the same as in Spark's Kafka connector, with a few more options for exactly-once delivery.
 
-Invariant: every error that can be known before the first row is reported here.
+Invariant: errors that can be detected before the first row are reported here.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.producer.config import check_config
 from headrace.common.errors import ConfigError
-from headrace.spark.options import client_settings, lower_keys
+from headrace.spark.options import client_config, lower_keys
 
 __all__ = ["COLUMNS", "MANAGED_BY_SINK", "SinkOptions", "check_columns", "sink_options"]
 
@@ -44,11 +44,11 @@ _GUARANTEES = {"exactly-once": True, "at-least-once": False}
 class SinkOptions:
     """The checked options of a write."""
 
-    settings: Mapping[str, str]
+    producer_config: Mapping[str, str]
     """Producer configs by Kafka's names."""
-    admin_settings: Mapping[str, str]
+    admin_config: Mapping[str, str]
     topic: str | None = None
-    """The topic of all rows; None if the column `topic` decides."""
+    """The topic of all rows, or None if the column `topic` names the topic of each row."""
     exactly_once: bool = True
     query_id: str | None = None
     batch_id: int | None = None
@@ -58,7 +58,7 @@ class SinkOptions:
 def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     """Parses and checks the options of a write."""
     lowered = lower_keys(options)
-    config = {**_DEFAULTS, **client_settings(lowered, "producer", MANAGED_BY_SINK)}
+    config = {**_DEFAULTS, **client_config(lowered, "producer", MANAGED_BY_SINK)}
     exactly_once = _guarantee(lowered)
     if not exactly_once and "kafka.transaction.timeout.ms" not in lowered:
         config.pop("transaction.timeout.ms")
@@ -74,8 +74,8 @@ def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     if query_id is not None and not exactly_once:
         raise ConfigError("the options 'queryId' and 'batchId' require deliveryGuarantee 'exactly-once'")
     return SinkOptions(
-        settings=config,
-        admin_settings=client_settings(lowered, "admin"),
+        producer_config=config,
+        admin_config=client_config(lowered, "admin"),
         topic=topic,
         exactly_once=exactly_once,
         query_id=query_id,

@@ -22,7 +22,7 @@ __all__ = ["HeadraceDataSource"]
 
 
 class HeadraceDataSource(DataSource):
-    """`format("headrace")`. Options, columns and defaults are those of Spark's Kafka connector. See docs/spark.md."""
+    """`format("headrace")`. It has the options, columns and defaults of Spark's Kafka connector. See docs/spark.md."""
 
     options: "MutableMapping[str, str]"
 

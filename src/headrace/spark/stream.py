@@ -1,10 +1,10 @@
 """The stream reader: decides which offsets each micro-batch reads.
 
-Where it runs: one reader lives in a Python process next to the driver while the query runs, and plans the batches. Each
-task gets a pickled copy and calls only `read`, so a task's partition contains everything that the task needs.
+One reader plans the batches. It lives in a Python process next to the driver while the query runs. Each task gets a
+pickled copy and calls only `read`, so a task's partition contains everything that the task needs.
 
-    latestOffset(start)     plans a batch: the latest offsets, within the limits; `start` if there is nothing to read
-    partitions(start, end)  splits a batch into tasks; Spark calls it again if it replays the batch
+    latestOffset(start)     plans a batch: the latest offsets, within the limits, or `start` if there is nothing to read
+    partitions(start, end)  splits a batch into tasks (Spark calls it again if it replays the batch)
 
 Invariants:
 - The same offsets give the same tasks, even after a restart. This includes the first batch: Spark does not store its
@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Returns one of the limits that are set; `latestOffset` applies all of them."""
+        """Returns one of the limits that are set. `latestOffset` applies all of them."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error
 
     def _next_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any] | None:
-        """Returns the end offset of the next batch; None if there is nothing to read."""
+        """Returns the end offset of the next batch, or None if there is nothing to read."""
         is_first = start == INITIAL
         begin = self._query_start() if is_first else from_spark(start)
         tps = self._partitions_to_read(begin)
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _confirm_loss(self, begin: Offsets, end: Offsets, shrunk: set[TopicPartition]) -> Offsets:
         """Handles partitions whose latest offset is before the offset already read. A new leader may briefly return
-        such an offset, so this asks again; if the offset stays, records were lost."""
+        such an offset, so this method requests it again. If the offset stays, records were lost."""
         for _ in range(self._options.offset_retries):
             self._clock.sleep(max(0.1, self._options.offset_retry_interval_ms / 1000))
             end = {**end, **self._cluster.latest(shrunk)}
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._partitions
 
     def _apply_limits(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets | None:
-        """Returns the end offsets of a batch within the limits; None to wait for `minOffsetsPerTrigger`.
+        """Returns the end offsets of a batch within the limits, or None to wait for `minOffsetsPerTrigger`.
         `ReadAllAvailable` overrides all limits."""
         options = self._options
         if isinstance(limit, ReadAllAvailable):

@@ -1,15 +1,17 @@
 """Writes a task's rows: in a transaction with a marker (exactly once), or without one (at least once).
 
 Runs in tasks. The producer and its connections are cached for later tasks of the process. Each task acquires the
-transactional id of its part of the query, whichever process had it before.
+transactional id of its part of the query from the process that had it before.
 
     first rows ─▶ acquire the transactional id (fences, aborts) ─▶ read the marker ─┬─▶ later batch: raise
                                                                                     ├─▶ this batch: compare, skip
                                                                                     └─▶ older or none
                                                       ─▶ begin ─▶ rows, marker ─▶ input complete? ─▶ commit
 
-Invariants: a transaction is committed only after a complete input (`worker_input`), and only by a task that has read an
-older marker after acquiring the id. After any error the producer is closed, which aborts, and is never used again.
+Invariants:
+- A task commits a transaction only after a complete input (`worker_input`).
+- A task commits a transaction only if the marker that it read after acquiring the id is older, or missing.
+- After any error the producer is closed, which aborts the transaction, and is never used again.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +37,7 @@ from headrace.spark.sink_options import SinkOptions
 __all__ = ["TaskPart", "WriteResult", "sink_admin", "write_at_least_once", "write_exactly_once"]
 
 _CLOSE_SECONDS = 5.0
-"""How long a failed task may take to abort. Brokers abort open transactions themselves after their timeout."""
+"""The time limit for a failed task to abort. Brokers abort open transactions themselves after their timeout."""
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -60,7 +62,7 @@ class WriteResult:
 
     rows: int
     skipped: bool = False
-    """True if an earlier attempt had written them."""
+    """True if an earlier attempt has written the rows."""
 
 
 class _ClosableProducer:
@@ -77,7 +79,7 @@ class _CachedProducer(AbstractContextManager["_CachedProducer"]):
     """The cached producer for some configs. It is closed if the block raises."""
 
     def __init__(self, config: dict[str, str], transactional_id: str | None = None):
-        self._key = clients.settings_key("sink", config, transactional_id is not None)
+        self._key = clients.config_key("sink", config, transactional_id is not None)
         if transactional_id is not None:
             config = {**config, "transactional.id": transactional_id}
         self.producer = clients.cached(self._key, lambda: _ClosableProducer(config)).producer
@@ -104,7 +106,7 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
         if marker is not None:
             markers.check_replay(marker, part.batch_id, 0, str(digest), part.name)
         return WriteResult(0)
-    with _CachedProducer(dict(options.settings), part.name) as borrowed:
+    with _CachedProducer(dict(options.producer_config), part.name) as borrowed:
         producer = borrowed.producer
         _acquire_transactional_id(producer, part.name)
         marker = markers.read(sink_admin(options), part.name, is_owner=True)
@@ -146,7 +148,7 @@ def _acquire_transactional_id(producer: Producer, name: str) -> None:
 def write_at_least_once(options: SinkOptions, rows: Rows) -> WriteResult:
     """Writes rows without a transaction."""
     count = 0
-    with _CachedProducer(dict(options.settings)) as borrowed:
+    with _CachedProducer(dict(options.producer_config)) as borrowed:
         futures: list[Any] = []
         for batch in rows:
             if not batch.num_rows:
@@ -165,8 +167,8 @@ def write_at_least_once(options: SinkOptions, rows: Rows) -> WriteResult:
 
 def sink_admin(options: SinkOptions) -> Admin:
     """Returns the cached admin client, which reads markers."""
-    config = dict(options.admin_settings)
-    return clients.cached(clients.settings_key("admin", config), lambda: Admin(config))
+    config = dict(options.admin_config)
+    return clients.cached(clients.config_key("admin", config), lambda: Admin(config))
 
 
 def _chain(first: pa.RecordBatch, following: Rows) -> Rows:

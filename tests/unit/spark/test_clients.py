@@ -25,12 +25,12 @@ def _no_clients_are_left() -> object:
 
 
 def test_equal_configs_share_a_client() -> None:
-    one = clients.settings_key("x", {"a": "1", "b": "2"})
-    other = clients.settings_key("x", {"b": "2", "a": "1"})
+    one = clients.config_key("x", {"a": "1", "b": "2"})
+    other = clients.config_key("x", {"b": "2", "a": "1"})
     first = clients.cached(one, Client)
     assert clients.cached(other, Client) is first
-    assert clients.cached(clients.settings_key("y", {"a": "1", "b": "2"}), Client) is not first
-    assert clients.cached(clients.settings_key("x", {"a": "1", "b": "3"}), Client) is not first
+    assert clients.cached(clients.config_key("y", {"a": "1", "b": "2"}), Client) is not first
+    assert clients.cached(clients.config_key("x", {"a": "1", "b": "3"}), Client) is not first
 
 
 def test_discarded_client_is_replaced() -> None:

@@ -5,7 +5,7 @@ import pytest
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
 from headrace.spark.offsets import Earliest, Latest, SpecificOffsets, SpecificTimestamps, Timestamp
-from headrace.spark.options import SourceOptions, client_settings, parse_duration_ms
+from headrace.spark.options import SourceOptions, client_config, parse_duration_ms
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -23,7 +23,7 @@ def test_defaults() -> None:
     assert found.max_trigger_delay_ms == 15 * 60_000
     assert found.poll_timeout_ms == 120_000
     assert found.min_partitions is found.max_records_per_partition is None
-    assert found.settings["bootstrap.servers"] == "localhost:9092"
+    assert found.config["bootstrap.servers"] == "localhost:9092"
 
 
 def test_option_names_are_case_insensitive() -> None:
@@ -119,21 +119,21 @@ def test_ignores_stream_options_in_batches(caplog: pytest.LogCaptureFixture) -> 
     assert "'maxOffsetsPerTrigger' applies only to streams" in caplog.text
 
 
-def test_client_settings_ignore_configs_of_other_clients() -> None:
+def test_client_config_ignores_configs_of_other_clients() -> None:
     options = {**BASE, "kafka.fetch.min.bytes": "7", "kafka.acks": "all", "kafka.metrics.recording.level": "INFO"}
-    assert client_settings(options) == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "7"}
-    assert client_settings(options, "producer") == {"bootstrap.servers": "localhost:9092", "acks": "all"}
+    assert client_config(options) == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "7"}
+    assert client_config(options, "producer") == {"bootstrap.servers": "localhost:9092", "acks": "all"}
     with pytest.raises(ConfigError, match=r"'kafka\.acks' cannot be set: no"):
-        client_settings(options, "producer", {"acks": "no"})
+        client_config(options, "producer", {"acks": "no"})
 
 
 def test_group_id_is_the_default_client_id(caplog: pytest.LogCaptureFixture) -> None:
-    assert parse().settings["client.id"] == "headrace-spark"
-    assert parse(groupIdPrefix="reports").settings["client.id"] == "reports"
+    assert parse().config["client.id"] == "headrace-spark"
+    assert parse(groupIdPrefix="reports").config["client.id"] == "reports"
     found = parse(groupIdPrefix="reports", **{"kafka.group.id": "billing"})
-    assert found.settings["client.id"] == "billing"
+    assert found.config["client.id"] == "billing"
     assert "'groupIdPrefix' is ignored" in caplog.text
-    assert parse(**{"kafka.client.id": "me"}).settings["client.id"] == "me"
+    assert parse(**{"kafka.client.id": "me"}).config["client.id"] == "me"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def struct(text: str) -> StructType:
 def test_defaults_are_exactly_once_with_the_longest_timeout() -> None:
     found = options()
     assert found.exactly_once
-    assert found.settings["transaction.timeout.ms"] == "900000"
+    assert found.producer_config["transaction.timeout.ms"] == "900000"
     assert found.topic is None
 
 
@@ -68,7 +68,7 @@ def test_topic_is_the_default_sink_name() -> None:
 def test_at_least_once(text: str) -> None:
     found = options(deliveryGuarantee=text)
     assert not found.exactly_once
-    assert "transaction.timeout.ms" not in found.settings
+    assert "transaction.timeout.ms" not in found.producer_config
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_rejects_batch_ids_for_streams() -> None:
 
 
 def test_ignores_consumer_configs() -> None:
-    assert "max.poll.records" not in options(kafka__max__poll__records="5", subscribe="x").settings
+    assert "max.poll.records" not in options(kafka__max__poll__records="5", subscribe="x").producer_config
 
 
 @pytest.mark.parametrize(
