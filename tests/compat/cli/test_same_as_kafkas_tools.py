@@ -554,7 +554,7 @@ class TestDumpLog:
             reason.sub("", line) for line in lines(kafka.out) if "offset: 4 CreateTime" not in line
         ]
         assert mine.status == kafka.status == 1
-        assert "the record at offset 4 cannot be shown" in mine.err
+        assert "cannot print the record at offset 4" in mine.err
 
     def test_files_beside_the_log(self, java: Java, tmp_path: Path) -> None:
         """Indexes, snapshots and the transaction log of a stopped broker."""
