@@ -34,8 +34,8 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]]:
     """Returns the replicas of `num_partitions` partitions, from `first_partition` on.
 
-    `start_index` is the position in the broker list to start at, for partitions added to a topic; a new topic starts at
-    a random position. Racks are used only if every broker has one.
+    `start_index` is the first position in the broker list, for partitions added to a topic. A new topic starts at a
+    random position. Racks are used only if every broker has a rack.
     """
     if num_partitions <= 0:
         raise InvalidPartitionsError(f"Number of partitions must be larger than 0, not {num_partitions}.")

@@ -1,7 +1,10 @@
 """Collects the commands of one controller event, and sends each broker at most one command of each kind.
 
-The order is LeaderAndIsr to all brokers, then UpdateMetadata, then StopReplica: a broker serves a partition before
-others learn of it, and others learn of a replica's removal before it stops.
+The order is:
+
+1. LeaderAndIsr: a broker serves a partition before the other brokers learn of it.
+2. UpdateMetadata.
+3. StopReplica: the other brokers learn of a replica's removal before it stops.
 """
 
 from collections.abc import Callable, Iterable
@@ -76,11 +79,11 @@ class CommandBatch:
             return
         for broker_id in sorted(leader_and_isr.keys() & context.brokers.keys()):
             self._send_leader_and_isr(broker_id, leader_and_isr[broker_id])
-        changed = [self._describe(tp) for tp in metadata if context.has_partition(tp)]
-        everything = [self._describe(tp) for tp in context.partitions()] if full_to else []
+        changed_partitions = [self._describe(tp) for tp in metadata if context.has_partition(tp)]
+        all_partitions = [self._describe(tp) for tp in context.partitions()] if full_to else []
         for broker_id in sorted((metadata_to | full_to) & context.brokers.keys()):
             is_full = broker_id in full_to
-            self._send_metadata(broker_id, everything if is_full else changed, is_full)
+            self._send_metadata(broker_id, all_partitions if is_full else changed_partitions, is_full)
         for broker_id in sorted(stop_replica.keys() & context.brokers.keys()):
             self._send_stop_replica(broker_id, stop_replica[broker_id])
 

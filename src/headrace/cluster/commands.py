@@ -58,12 +58,12 @@ class PartitionState:
     leader_epoch: int
     isr: tuple[int, ...]
     partition_epoch: int
-    """The version of the partition's state node; an ISR change is compared with it."""
+    """The version of the partition's state node. An ISR change must have the same version."""
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_new: bool = False
-    """In a LeaderAndIsr: the replica does not exist yet; the broker creates it."""
+    """In a LeaderAndIsr: the replica does not exist yet, and the broker creates it."""
     offline_replicas: tuple[int, ...] = ()
     controller_epoch: int = 0
     """The epoch of the controller that last wrote leader and ISR."""
@@ -80,7 +80,7 @@ class LeaderAndIsr:
 
 
 class ReplicaToStop(NamedTuple):
-    """A replica to stop, and whether to delete its log."""
+    """A replica to stop. `delete` also deletes its log."""
 
     tp: TopicPartition
     leader_epoch: int
@@ -107,7 +107,7 @@ class UpdateMetadata:
     brokers: Sequence[BrokerInfo]
     partitions: Sequence[PartitionState]
     full: bool = False
-    """Contains all partitions; others do not exist. The first UpdateMetadata from a new controller is full."""
+    """True if `partitions` has all partitions that exist. The first UpdateMetadata of a new controller is full."""
 
 
 Command: TypeAlias = LeaderAndIsr | StopReplica | UpdateMetadata

@@ -35,7 +35,7 @@ NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """What has dynamic configs: a topic, a broker, or all brokers (the cluster-wide default)."""
+    """An entity with dynamic configs: a topic, a broker, or all brokers (the cluster-wide default)."""
 
     kind: str
     name: str

@@ -5,9 +5,10 @@ the controller epoch in the same step. One task processes one event at a time, s
 
     store watches, broker responses, requests -> queue -> event -> state machines -> store -> brokers
 
-A watch only signals a change; its event reads the node again and sets the watch again. After an election, or when the
-store rejects a change that should succeed, the controller reloads everything: no essential state is only in memory.
-`controller_term` handles the events of the active controller, `controller_requests` the requests of brokers.
+- A watch only signals a change. Its event reads the node again and sets the watch again.
+- The controller reloads everything after an election, and when the store rejects a change that should succeed. So no
+  essential state is only in memory.
+- `controller_term` handles the events of the active controller, `controller_requests` the requests of brokers.
 """
 
 import asyncio
@@ -94,7 +95,7 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of this broker; 0 if it is not the active controller."""
+        """The controller epoch of this broker, or 0 if it is not the active controller."""
         return self._term.context.epoch if self._term is not None else 0
 
     @property
@@ -136,7 +137,10 @@ class Controller:
         self, election: Election, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects preferred leaders, or with Election.UNCLEAN any online replica, for the given partitions or for all.
-        Returns None, or the error, for each partition; without `partitions` only for those that need an election."""
+
+        Returns None or the error for each partition. Without `partitions`, the result has only partitions that
+        need an election.
+        """
         return await self._run_as_event(
             "elect leaders", lambda: controller_requests.elect_leaders(self._active(), election, partitions)
         )
@@ -242,8 +246,10 @@ class Controller:
                 await self._resign_and_retry()
 
     async def _resign_and_retry(self) -> None:
-        """Resigns after a failure, since the state in memory may be wrong. Takes part in an election again a little
-        later; another broker may win it."""
+        """Resigns after a failure, because the state in memory may be wrong.
+
+        Takes part in an election again after RETRY_SECONDS. Another broker may win it.
+        """
         await self._give_up_controllership()
         loop = asyncio.get_running_loop()
         self._retry = loop.call_later(RETRY_SECONDS, lambda: self._enqueue("elect", self._elect, once=True))
@@ -291,7 +297,7 @@ class Controller:
         epoch = znodes.decode_controller_epoch(data) + 1
         node = znodes.encode_controller(self.broker_id, self._clock.time_ms())
         try:
-            _, after = await self._store.multi(
+            _, epoch_stat = await self._store.multi(
                 [
                     Create(znodes.CONTROLLER, node, ephemeral=True),
                     Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
@@ -299,8 +305,8 @@ class Controller:
             )
         except (NodeExists, BadVersion):
             return None
-        assert isinstance(after, Stat)
-        return FencedStore(self._store, epoch, after.version)
+        assert isinstance(epoch_stat, Stat)
+        return FencedStore(self._store, epoch, epoch_stat.version)
 
     async def _give_up_controllership(self) -> None:
         if self._term is None:

@@ -1,6 +1,6 @@
 """The controller's view of the cluster: brokers, topics, leaders, and the state of each partition and replica.
 
-A cache of the coordination store. Only the controller's task uses it; each election builds a new one.
+It is a cache of the coordination store. Only the controller's task uses it. Each election creates a new one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -58,13 +58,13 @@ class ReplicaStatus(Enum):
 
     NON_EXISTENT = "NonExistent"
     NEW = "New"
-    """Just assigned; can become a follower."""
+    """Just assigned. It can become a follower."""
     ONLINE = "Online"
-    """Its broker is alive; it can be leader or follower."""
+    """Its broker is alive. It can be leader or follower."""
     OFFLINE = "Offline"
     """Its broker or its log directory is offline, or it was stopped."""
     DELETION_STARTED = "ReplicaDeletionStarted"
-    """The broker has to delete it and has not responded yet."""
+    """The broker has received the command to delete it, but has not responded yet."""
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
     """Cannot be deleted now: its broker is offline, or failed to delete it."""
@@ -96,7 +96,7 @@ class ControllerContext:
         self.controller_id = controller_id
         self.epoch = 0
         self.brokers: dict[int, BrokerInfo] = {}
-        """Registered brokers, including those that are shutting down."""
+        """Registered brokers, including brokers that are shutting down."""
         self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
@@ -149,7 +149,9 @@ class ControllerContext:
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         assignment = self.topics.get(topic)
-        return [TopicPartition(topic, index) for index in assignment.partitions] if assignment is not None else []
+        return (
+            [TopicPartition(topic, partition) for partition in assignment.partitions] if assignment is not None else []
+        )
 
     def partitions(self) -> Iterator[TopicPartition]:
         for topic in self.topics:

@@ -1,7 +1,7 @@
 """One term of the active controller: its context, its state machines, and its event handlers.
 
-Created when the broker is elected, discarded when it resigns. The controller's task calls one method at a time; each
-method leaves its commands to the brokers in `batch`.
+A term starts when the broker is elected and ends when it resigns. The controller's task calls one method at a time.
+Each method adds its commands for brokers to `batch`.
 """
 
 import logging
@@ -148,8 +148,10 @@ class ControllerTerm:
     # ---- brokers
 
     async def process_broker_change(self) -> None:
-        """Compares the registered brokers with the known ones. A broker with a new epoch has restarted: it counts as
-        failed, then as new."""
+        """Compares the registered brokers with the context.
+
+        A broker with a new epoch has restarted: it counts as failed, then as new.
+        """
         context = self.context
         registered = await self._read_brokers()
         failed = {
@@ -250,11 +252,13 @@ class ControllerTerm:
             return
         existing = context.topics[topic]
         added = {
-            index: replicas for index, replicas in assignment.partitions.items() if index not in existing.partitions
+            partition: replicas
+            for partition, replicas in assignment.partitions.items()
+            if partition not in existing.partitions
         }
         if added:
             context.topics[topic] = replace(existing, partitions={**existing.partitions, **added})
-            await self._on_new_partition_creation([TopicPartition(topic, index) for index in added])
+            await self._on_new_partition_creation([TopicPartition(topic, partition) for partition in added])
 
     async def _on_new_partition_creation(self, tps: Collection[TopicPartition]) -> None:
         if not tps:

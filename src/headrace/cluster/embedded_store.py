@@ -3,8 +3,8 @@
 Reads are lookups in memory. A change is prepared, committed to SQLite, and then applied to the tree, so every value a
 caller reads is on disk. Changes are serialized in the order of the calls.
 
-Commits run in a thread. On a fast disk a commit takes 0.2 ms, but up to 10 ms while the log is written at full speed;
-the event loop must not block that long. A change of ephemeral nodes only needs no commit.
+Commits run in a thread. On a fast disk a commit takes 0.2 ms, but up to 10 ms while the log is written at full speed.
+The event loop must not block that long. A change of only ephemeral nodes needs no commit.
 
 Several sessions can share one tree (`new_session`): a cluster in one process, for tests.
 """

@@ -78,8 +78,11 @@ class FencedStore:
             await self.multi(batch)
 
     async def update_leaderships(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:
-        """Writes leaders and ISRs by compare-and-set on `partition_epoch`. Returns the written states with their new
-        partition epochs; a partition that is missing in the result was changed concurrently or deleted."""
+        """Writes leaders and ISRs by compare-and-set on `partition_epoch`.
+
+        Returns the written states with their new partition epochs. A partition that is missing in the result was
+        changed concurrently or deleted.
+        """
         written: dict[TopicPartition, Leadership] = {}
         pending = dict(states)
         while pending:

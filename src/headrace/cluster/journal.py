@@ -74,7 +74,7 @@ class Journal:
         return nodes, (opened + 1) << _COUNTER_BITS
 
     def commit(self, nodes: Mapping[str, Node | None]) -> None:
-        """Writes nodes and deletes those that are None, in one transaction."""
+        """Writes nodes, and deletes the paths whose node is None, in one transaction."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(_SAVE, _rows(nodes.items()))

@@ -1,6 +1,6 @@
 """The metadata image: a broker's view of the cluster, built from the controller's UpdateMetadata commands.
 
-A single mutable object, owned by the event loop. `apply` changes it in one step without an await; the values it returns
+A single mutable object, owned by the event loop. `apply` changes it in one step without an await. Its values
 (BrokerInfo, PartitionState) are immutable. Readers on hot paths do one or two dictionary lookups.
 """
 
@@ -120,7 +120,7 @@ class MetadataImage:
     # ---- updating
 
     def check_controller_epoch(self, controller_id: int, controller_epoch: int) -> None:
-        """Raises StaleControllerEpochError for an old controller; records a newer one. Call it for every command."""
+        """Raises StaleControllerEpochError for an old controller. Records a newer one. Call it for every command."""
         if controller_epoch < self.controller_epoch:
             raise StaleControllerEpochError(
                 f"Controller {controller_id} sent epoch {controller_epoch}, but controller {self.controller_id} has "

@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
     zxid: int
     nodes: dict[str, Node | None]
-    """New and changed nodes by path; None for deleted ones."""
+    """New and changed nodes by path. None means a deleted node."""
     results: list[OperationResult]
     events: list[WatchEvent]
 
@@ -96,7 +96,7 @@ class Tree:
     """All nodes of a store, and the watches on them."""
 
     def __init__(self, nodes: dict[str, Node], zxid: int):
-        """`nodes` are the persisted nodes; the first change gets `zxid` + 1."""
+        """`nodes` are the persisted nodes. The first change gets `zxid` + 1."""
         self._nodes = nodes
         self._children: dict[str, set[str]] = {}
         self._zxid = zxid
@@ -149,11 +149,11 @@ class Tree:
         overlay = _Overlay(self._nodes, self._children)
         results: list[OperationResult] = []
         events: list[WatchEvent] = []
-        for index, operation in enumerate(operations):
+        for position, operation in enumerate(operations):
             try:
                 results.append(self._prepare_one(overlay, operation, session_id, zxid, now_ms, events))
             except StoreError as error:
-                error.index = index
+                error.index = position
                 raise
         return Change(zxid, overlay.nodes, results, events)
 

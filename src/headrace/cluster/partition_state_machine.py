@@ -66,7 +66,7 @@ class PartitionStateMachine:
                 context.partition_status[tp] = PartitionStatus.OFFLINE
 
     async def trigger_online_state_change(self, tps: Iterable[TopicPartition] | None = None) -> None:
-        """Elects leaders for all New and Offline partitions, or for those among `tps`."""
+        """Elects leaders for all New and Offline partitions, or only for the ones in `tps`."""
         leaderless = [
             tp
             for tp in (self._context.partition_status if tps is None else tps)
@@ -111,7 +111,7 @@ class PartitionStateMachine:
             raise IllegalTransition(f"Partition {tp} cannot change from {current.value} to {target.value}.")
 
     def _transition(self, tp: TopicPartition, target: PartitionStatus) -> None:
-        """Changes the state of a partition; the only place that does."""
+        """Changes the state of a partition. No other function does."""
         self._check(tp, target)
         current = self._context.partition_status.get(tp, PartitionStatus.NON_EXISTENT)
         if target is PartitionStatus.NON_EXISTENT:

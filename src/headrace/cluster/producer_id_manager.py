@@ -49,7 +49,7 @@ class ProducerIdManager:
         return producer_id
 
     def take(self) -> int | None:
-        """Returns an id without waiting; None if a block must be fetched first."""
+        """Returns an id without waiting, or None if a block must be fetched first."""
         if self._next > self._last and self._prefetched is not None:
             self._next, self._last, self._prefetched = self._prefetched.first, self._prefetched.last, None
         if self._next > self._last:

@@ -73,7 +73,7 @@ class ReplicaStateMachine:
             raise IllegalTransition(f"Replica {replica} cannot change from {current.value} to {target.value}.")
 
     def _transition(self, replica: Replica, target: ReplicaStatus) -> None:
-        """Changes the state of a replica; the only place that does."""
+        """Changes the state of a replica. No other function does."""
         self._check(replica, target)
         current = self._context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
         if target is ReplicaStatus.NON_EXISTENT:

@@ -62,7 +62,7 @@ class SessionExpired(StoreError):
 
 
 class ConnectionLoss(StoreError):
-    """The store did not respond; it is unknown whether the change was made."""
+    """The store did not respond. The change may or may not have been made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Stat:
     ctime_ms: int
     mtime_ms: int
     ephemeral_owner: int
-    """The id of the owning session; 0 if the node is persistent."""
+    """The id of the owning session, or 0 if the node is persistent."""
     num_children: int
 
 
@@ -140,7 +140,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Changes nothing; fails if the node does not exist or has another version."""
+    """Changes nothing. Fails if the node does not exist or has another version."""
 
     path: str
     version: int = ANY_VERSION
@@ -158,7 +158,7 @@ class CoordinationStore(Protocol):
     def session_id(self) -> int: ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Creates a node; its parent must exist. Returns its path, which ends in the number of a sequential node."""
+        """Creates a node under an existing parent. Returns its path, which ends in the number of a sequential node."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
@@ -226,7 +226,7 @@ async def delete_tree(store: CoordinationStore, path: str) -> None:
 
 
 async def tree_deletions(store: CoordinationStore, path: str) -> list[Operation]:
-    """Returns the operations that delete a node and its current descendants; empty if it does not exist."""
+    """Returns the operations that delete a node and its current descendants, or none if it does not exist."""
     try:
         names = await store.children(path)
     except NoNode:

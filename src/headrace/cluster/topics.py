@@ -67,11 +67,11 @@ def check_topic_name(name: str) -> None:
 
 
 def find_collision(name: str, topics: Iterable[str]) -> str | None:
-    """Returns a topic whose name collides with `name`: metric names replace `.` by `_`. None if there is none."""
+    """Returns a topic with the same metric name (`.` replaced by `_`), or None if no topic collides."""
     if "." not in name and "_" not in name:
         return None
-    unified = name.replace(".", "_")
-    return next((other for other in topics if other.replace(".", "_") == unified), None)
+    metric_name = name.replace(".", "_")
+    return next((topic for topic in topics if topic.replace(".", "_") == metric_name), None)
 
 
 def is_internal(name: str) -> bool:
@@ -112,33 +112,33 @@ class TopicAdmin:
 
     # ---- creating
 
-    async def create_topic(self, new: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
-        """Creates a topic and returns it. With `validate_only`, only returns it; its id is meaningless."""
-        check_topic_name(new.name)
+    async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
+        """Creates a topic and returns it. With `validate_only`, only returns it, with a meaningless id."""
+        check_topic_name(spec.name)
         async with self._creating:
-            return await self._create_topic(new, validate_only)
+            return await self._create_topic(spec, validate_only)
 
-    async def _create_topic(self, new: TopicSpec, validate_only: bool) -> TopicAssignment:
-        await self._check_name_is_free(new.name)
+    async def _create_topic(self, spec: TopicSpec, validate_only: bool) -> TopicAssignment:
+        await self._check_name_is_free(spec.name)
         brokers = await read_brokers(self._store)
-        replicas = self._replicas_of(new, brokers)
-        self._check_config(new.name, new.configs)
+        replicas = self._replicas_of(spec, brokers)
+        self._check_config(spec.name, spec.configs)
         assignment = TopicAssignment(
-            new.name,
+            spec.name,
             random_uuid(self._random),
-            {index: ReplicaAssignment(tuple(ids)) for index, ids in replicas.items()},
+            {partition: ReplicaAssignment(tuple(ids)) for partition, ids in replicas.items()},
         )
         if not validate_only:
-            await self._write(assignment, new.configs)
+            await self._write(assignment, spec.configs)
         return assignment
 
     async def _check_name_is_free(self, name: str) -> None:
         topics = await self._store.children(znodes.TOPICS)
         if name in topics:
             raise await self._exists_error(name)
-        if (other := find_collision(name, topics)) is not None:
+        if (existing := find_collision(name, topics)) is not None:
             raise InvalidTopicError(
-                f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are the same in metric names."
+                f"Topic '{name}' collides with existing topic '{existing}': '.' and '_' are the same in metric names."
             )
 
     async def _exists_error(self, name: str) -> TopicAlreadyExistsError:
@@ -146,16 +146,16 @@ class TopicAdmin:
             return TopicAlreadyExistsError(f"Topic '{name}' already exists and is marked for deletion.")
         return TopicAlreadyExistsError(f"Topic '{name}' already exists.")
 
-    def _replicas_of(self, new: TopicSpec, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
-        if new.assignment is not None:
-            if new.num_partitions != BROKER_DEFAULT or new.replication_factor != BROKER_DEFAULT:
+    def _replicas_of(self, spec: TopicSpec, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
+        if spec.assignment is not None:
+            if spec.num_partitions != BROKER_DEFAULT or spec.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError(
-                    f"Topic '{new.name}': with a manual assignment, partition count and replication factor must be "
-                    f"{BROKER_DEFAULT}, not {new.num_partitions} and {new.replication_factor}."
+                    f"Topic '{spec.name}': with a manual assignment, partition count and replication factor must be "
+                    f"{BROKER_DEFAULT}, not {spec.num_partitions} and {spec.replication_factor}."
                 )
-            return _check_manual_assignment(new.assignment, brokers)
-        partitions = self._default_partitions() if new.num_partitions == BROKER_DEFAULT else new.num_partitions
-        factor = new.replication_factor
+            return _check_manual_assignment(spec.assignment, brokers)
+        partitions = self._default_partitions() if spec.num_partitions == BROKER_DEFAULT else spec.num_partitions
+        factor = spec.replication_factor
         if factor == BROKER_DEFAULT:
             factor = self._default_replication_factor()
         return assign_replicas(list(brokers.values()), partitions, factor, self._random)
@@ -240,7 +240,7 @@ class TopicAdmin:
             )
         else:
             added = _check_added_assignments(assignments, count, total, len(first_replicas), brokers)
-        partitions = {**before.partitions, **{index: ReplicaAssignment(ids) for index, ids in added.items()}}
+        partitions = {**before.partitions, **{partition: ReplicaAssignment(ids) for partition, ids in added.items()}}
         return TopicAssignment(before.topic, before.topic_id, partitions)
 
     # ---- deleting
@@ -279,7 +279,10 @@ def _check_manual_assignment(
             f"Manual assignment must have the partitions 0 to {len(assignment) - 1}, not {sorted(assignment)}."
         )
     factor = len(assignment[0])
-    return {index: _check_replicas(index, assignment[index], factor, brokers) for index in range(len(assignment))}
+    return {
+        partition: _check_replicas(partition, assignment[partition], factor, brokers)
+        for partition in range(len(assignment))
+    }
 
 
 def _check_added_assignments(
@@ -290,31 +293,31 @@ def _check_added_assignments(
             f"Increasing the number of partitions by {total - count} but {len(assignments)} assignments provided."
         )
     return {
-        index: _check_replicas(index, replicas, factor, brokers)
-        for index, replicas in enumerate(assignments, start=count)
+        partition: _check_replicas(partition, replicas, factor, brokers)
+        for partition, replicas in enumerate(assignments, start=count)
     }
 
 
 def _check_replicas(
-    index: int, replicas: Sequence[int], factor: int, brokers: Mapping[int, BrokerInfo]
+    partition: int, replicas: Sequence[int], factor: int, brokers: Mapping[int, BrokerInfo]
 ) -> tuple[int, ...]:
     if not replicas:
         raise InvalidReplicationAssignmentError(
-            f"Partition {index} has an empty replica list; it needs at least one replica."
+            f"Partition {partition} has an empty replica list; it needs at least one replica."
         )
     listed = ", ".join(map(str, replicas))
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicationAssignmentError(
-            f"Duplicate brokers not allowed in replica assignment: {listed} for partition {index}."
+            f"Duplicate brokers not allowed in replica assignment: {listed} for partition {partition}."
         )
     unknown = [str(replica) for replica in replicas if replica not in brokers]
     if unknown:
         raise InvalidReplicationAssignmentError(
-            f"Unknown brokers {', '.join(unknown)} in the replica assignment of partition {index}."
+            f"Unknown brokers {', '.join(unknown)} in the replica assignment of partition {partition}."
         )
     if len(replicas) != factor:
         raise InvalidReplicationAssignmentError(
-            f"Inconsistent replication factor between partitions: partition 0 has {factor}, partition {index} has "
+            f"Inconsistent replication factor between partitions: partition 0 has {factor}, partition {partition} has "
             f"{len(replicas)}."
         )
     return tuple(replicas)

@@ -224,8 +224,10 @@ def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """The replicas of one partition; the first is the preferred leader. During a reassignment `adding` and `removing`
-    are subsets of `replicas`."""
+    """The replicas of one partition. The first replica is the preferred leader.
+
+    During a reassignment `adding` and `removing` are subsets of `replicas`.
+    """
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -255,11 +257,13 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
     return _encode(
         {
             "removing_replicas": {
-                str(index): list(replicas.removing) for index, replicas in partitions if replicas.removing
+                str(partition): list(replicas.removing) for partition, replicas in partitions if replicas.removing
             },
-            "partitions": {str(index): list(replicas.replicas) for index, replicas in partitions},
+            "partitions": {str(partition): list(replicas.replicas) for partition, replicas in partitions},
             "topic_id": str(assignment.topic_id),
-            "adding_replicas": {str(index): list(replicas.adding) for index, replicas in partitions if replicas.adding},
+            "adding_replicas": {
+                str(partition): list(replicas.adding) for partition, replicas in partitions if replicas.adding
+            },
             "version": 3,
         }
     )
@@ -274,13 +278,13 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     adding = fields.mapping("adding_replicas", {})
     removing = fields.mapping("removing_replicas", {})
     partitions: dict[int, ReplicaAssignment] = {}
-    for index, replicas in fields.mapping("partitions").items():
-        if not index.isdecimal():
-            raise fields.damaged(f"{index!r} is not a partition")
-        partitions[int(index)] = ReplicaAssignment(
+    for partition, replicas in fields.mapping("partitions").items():
+        if not partition.isdecimal():
+            raise fields.damaged(f"{partition!r} is not a partition")
+        partitions[int(partition)] = ReplicaAssignment(
             fields.numbers(replicas, "partitions"),
-            fields.numbers(adding.get(index, []), "adding_replicas"),
-            fields.numbers(removing.get(index, []), "removing_replicas"),
+            fields.numbers(adding.get(partition, []), "adding_replicas"),
+            fields.numbers(removing.get(partition, []), "removing_replicas"),
         )
     return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())))
 
@@ -408,7 +412,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """A block of producer ids that belongs to one broker; `first` and `last` are inclusive."""
+    """A block of producer ids that belongs to one broker. `first` and `last` are inclusive."""
 
     broker_id: int
     first: int

@@ -10,7 +10,7 @@ from headrace.records import Record
 
 
 class CoordinatorShard(Protocol):
-    """The state machine of one partition. Synchronous; only `replay` and `replay_end` change durable state."""
+    """The state machine of one partition. Synchronous. Only `replay` and `replay_end` change durable state."""
 
     def replay(self, record: Record, producer: ProducerInfo | None) -> None:
         """Applies a record, while loading and right after an append."""

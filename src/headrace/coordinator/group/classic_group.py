@@ -9,11 +9,12 @@
       └──────────┘
     any ──► Dead: deleted, or coordinated by another broker
 
-PreparingRebalance waits for members to join, CompletingRebalance for the leader's assignment. Only Stable and Empty
-groups are written to the log (`to_value`) and loaded from it (`install`); other states are lost with the broker, and
-clients join again.
+PreparingRebalance waits for members to join. CompletingRebalance waits for the leader's assignment.
 
-This module contains data and rules, no clock; `membership` and `rebalances` decide what happens when.
+Only Stable and Empty groups are written to the log (`to_value`) and loaded from it (`install`). Other states are lost
+when the broker stops, and the members join again.
+
+This module has no clock and no timers. `membership` handles requests, and `rebalances` runs timers.
 """
 
 import logging
@@ -107,7 +108,7 @@ class Member:
         self.sync_callback: SyncCallback | None = None
         self.alive_until_ms = 0
         self.timer_at_ms: int | None = None
-        """When its session timer fires next."""
+        """The time at which its session timer fires."""
 
     def __repr__(self) -> str:
         return f"Member({self.member_id!r})"
@@ -152,7 +153,7 @@ class ClassicGroup:
         self.group_id = group_id
         self.state = state
         self.state_timestamp_ms = now_ms
-        """When the group entered this state; the retention of an empty group starts here."""
+        """The time at which the group entered this state. The retention of an empty group starts here."""
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation_id = 0
@@ -398,7 +399,7 @@ class ClassicGroup:
         return topics is None or topic in topics
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Returns the subscribed topics of a consumer group; None if they are unknown."""
+        """Returns the subscribed topics of a consumer group, or None if they are unknown."""
         if self._subscribed is None or self._subscribed[0] != self.generation_id:
             self._subscribed = (self.generation_id, self._read_subscriptions())
         return self._subscribed[1]
@@ -418,7 +419,7 @@ class ClassicGroup:
 
 
 def read_subscription(metadata: bytes) -> set[str]:
-    """Returns the topics of a consumer subscription: `version int16, topics [string]`; later fields are ignored."""
+    """Returns the topics of a consumer subscription: `version int16, topics [string]`. Ignores later fields."""
     _, count = struct.unpack_from(">hi", metadata)
     position = 6
     topics: set[str] = set()

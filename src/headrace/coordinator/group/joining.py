@@ -33,8 +33,11 @@ from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 _logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a new member may wait for its first generation. Its client cannot send heartbeats before that, so without
-this limit a vanished client would stay until all others have joined."""
+"""How long a new member may wait for its first generation.
+
+Its client cannot send heartbeats before that. Without this limit a vanished client would stay a member until all others
+have joined.
+"""
 
 _MAX_NAME_BYTES = 32_000
 """Less than the maximum of a string with a 16-bit length, since member ids are derived from names."""
@@ -57,7 +60,7 @@ def write_error(error: KafkaError) -> type[KafkaError]:
 
 
 class Joining:
-    """Handles JoinGroup for the groups of a shard. Owned by the shard; shares its `groups`."""
+    """Handles JoinGroup for the groups of a shard. Owned by the shard, whose `groups` it shares."""
 
     def __init__(
         self,
@@ -103,8 +106,8 @@ class Joining:
             group = self._groups[request.group_id] = ClassicGroup(request.group_id, self._context.now_ms())
         if group.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"Group {group.group_id} was deleted or moved to another coordinator.")
-        replaces = not request.member_id and request.group_instance_id in group.static_members
-        if not replaces and not self._has_room(group, request.member_id, config.max_size):
+        replaces_static_member = not request.member_id and request.group_instance_id in group.static_members
+        if not replaces_static_member and not self._has_room(group, request.member_id, config.max_size):
             was_member = request.member_id in group.members
             self._rebalances.remove(group, request.member_id, GroupMaxSizeReachedError)
             respond(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code))
@@ -212,7 +215,7 @@ class Joining:
         """Handles a restarted static member: it replaces the old member id, which is fenced (KIP-345)."""
         member = group.members[group.static_members[request.group_instance_id or ""]]
         old_id, old_leader = member.member_id, group.leader_id
-        old_settings = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        old_protocols_and_timeouts = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         old_client = ClientInfo(member.client_id, member.client_host)
         _logger.info(
             "Group %s: static member %s restarted, its member id is now %s",
@@ -234,7 +237,7 @@ class Joining:
 
         def undo() -> None:
             self._rebalances.rename(group, member, old_id)
-            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = old_settings
+            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = old_protocols_and_timeouts
             member.client_id, member.client_host = old_client
 
         def stored(error: KafkaError | None) -> None:

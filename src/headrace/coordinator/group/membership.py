@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Membership:
-    """Handles the membership requests of a shard's groups. Owned by the shard; shares its `groups`."""
+    """Handles the membership requests of a shard's groups. Owned by the shard, whose `groups` it shares."""
 
     def __init__(
         self, context: ShardContext, groups: dict[str, ClassicGroup], config: Callable[[], GroupConfig], random: Random
@@ -207,8 +207,10 @@ class Membership:
 
     @staticmethod
     def _leaving_member(group: ClassicGroup, identity: MemberIdentity) -> Member | None:
-        """Returns the leaving member; None for an assigned member id that has not joined. An admin client names a
-        static member by its instance id only."""
+        """Returns the leaving member, or None for an assigned member id that has not joined.
+
+        An admin client names a static member by its instance id only.
+        """
         instance_id, member_id = identity.group_instance_id, identity.member_id
         if instance_id is not None and not member_id:
             member_id = group.static_members.get(instance_id, "")

@@ -4,10 +4,16 @@
        ▲                                                              │ some do not         │
        └────────── a member joins, leaves or times out ◄──────────────┴─────────────────────┘
 
-Timers by key: `("join", group)` ends the join phase; `("sync", group)` removes members that do not send SyncGroup;
-`("member", group, id)` removes a member without heartbeats; `("pending", group, id)` removes an assigned member id that
-never joined; `("retry", group)` starts a rebalance in a separate operation. A heartbeat only updates the member's
-deadline; the member's timer checks the deadline when it fires and reschedules itself.
+Timers by key:
+
+    ("join", group)           ends the join phase
+    ("sync", group)           removes members that do not send SyncGroup
+    ("member", group, id)     removes a member without heartbeats
+    ("pending", group, id)    removes an assigned member id that never joined
+    ("retry", group)          starts a rebalance in a separate operation
+
+A heartbeat only updates the member's deadline. The member's timer checks the deadline when it fires, and reschedules
+itself if the member is alive.
 """
 
 import logging
@@ -161,15 +167,15 @@ class Rebalances:
         """Extends a member's session."""
         self.expect_heartbeat(group, member, member.session_timeout_ms)
 
-    def expect_heartbeat(self, group: ClassicGroup, member: Member, within_ms: int) -> None:
+    def expect_heartbeat(self, group: ClassicGroup, member: Member, timeout_ms: int) -> None:
         """Sets the deadline of a member's next heartbeat."""
-        deadline_ms = self._context.steady_ms() + within_ms
+        deadline_ms = self._context.steady_ms() + timeout_ms
         member.alive_until_ms = deadline_ms
         if member.timer_at_ms is None or member.timer_at_ms > deadline_ms:
-            self._set_timer(group, member, within_ms, deadline_ms)
+            self._set_timer(group, member, timeout_ms, deadline_ms)
 
-    def _set_timer(self, group: ClassicGroup, member: Member, delay_ms: int, at_ms: int) -> None:
-        member.timer_at_ms = at_ms
+    def _set_timer(self, group: ClassicGroup, member: Member, delay_ms: int, fires_at_ms: int) -> None:
+        member.timer_at_ms = fires_at_ms
         self._context.schedule(
             ("member", group.group_id, member.member_id), delay_ms, partial(self._check_session, group, member)
         )
@@ -222,10 +228,10 @@ class Rebalances:
 
     # ---- assigned member ids that have not joined
 
-    def add_pending_member(self, group: ClassicGroup, member_id: str, within_ms: int) -> None:
+    def add_pending_member(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         group.pending_joins.add(member_id)
         self._context.schedule(
-            ("pending", group.group_id, member_id), within_ms, partial(self._on_pending_timeout, group, member_id)
+            ("pending", group.group_id, member_id), timeout_ms, partial(self._on_pending_timeout, group, member_id)
         )
 
     def _on_pending_timeout(self, group: ClassicGroup, member_id: str) -> CoordinatorResult[None]:

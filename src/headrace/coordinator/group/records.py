@@ -5,8 +5,8 @@ A key starts with an int16 that is its type, a value with an int16 that is its v
     key 0, 1   group, topic, partition       value 0-4   the committed offset           (version 3 is written)
     key 2      group                         value 0-4   generation and members         (version 3 is written)
 
-A record without a value is a tombstone. Other key types belong to group types that are not supported; they are skipped,
-as in Kafka, so that a log written by a newer broker can be read.
+A record without a value is a tombstone. Records with other key types belong to unsupported group types. They are
+skipped, as in Kafka, so that this broker can read the log of a newer broker.
 """
 
 import struct
@@ -75,7 +75,7 @@ Key = OffsetCommitKey | GroupMetadataKey
 
 
 def decode_key(data: bytes) -> Key | None:
-    """Returns the key of an offset or a group; None for an unknown key type."""
+    """Returns the key of an offset or a group, or None for an unknown key type."""
     version = _version(data)
     try:
         if version in _OFFSET_KEY_VERSIONS:

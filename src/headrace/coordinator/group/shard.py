@@ -1,7 +1,8 @@
 """The group coordinator shard: the groups of one partition of `__consumer_offsets`, their offsets, and administration.
 
-Hard state is in the records: committed offsets, and each group as of its last Stable or Empty state. Only `replay`
-changes it, live and on load. Joining members and pending requests are soft state and are not written; see `membership`.
+- Hard state is in the records: committed offsets, and each group as of its last Stable or Empty state. Only `replay`
+  changes it, live and on load.
+- Soft state is not written: joining members and pending requests. `membership` handles it.
 
 Retention (KIP-211): an offset expires `offsets.retention.minutes` after
 
@@ -95,7 +96,7 @@ class GroupCoordinatorShard:
         self._open_transactions: dict[int, set[str]] = {}
         """Producer id → groups with offsets in its open transaction."""
         self._replayed = 0
-        """The number of replayed records; orders commits."""
+        """The number of replayed records. It orders commits."""
         self.members = Membership(context, self.groups, config, random)
 
     # ---- replaying
@@ -173,7 +174,7 @@ class GroupCoordinatorShard:
     def commit_in_transaction(
         self, request: CommitRequest, producer: ProducerInfo
     ) -> CoordinatorResult[dict[TopicPartition, int]]:
-        """Commits offsets that take effect when the producer's transaction commits (KIP-98; KIP-447 for members)."""
+        """Commits offsets that take effect when the producer's transaction commits (KIP-98, KIP-447 for members)."""
         self._check_commit(request, transactional=True)
         return self._write_offsets(request, producer)
 
@@ -338,17 +339,17 @@ class GroupCoordinatorShard:
         return self.expire()
 
     def expire(self) -> CoordinatorResult[None]:
-        """Deletes expired offsets and empty groups, at most 1000 records at a time; the rest follows later."""
+        """Deletes expired offsets and empty groups, at most 1000 records at a time. Schedules itself for the rest."""
         now_ms = self._context.now_ms()
         records: list[CoordinatorRecord] = []
         for group in list(self.groups.values()):
-            room = _MAX_TOMBSTONES - len(records)
-            if room <= 0:
+            remaining = _MAX_TOMBSTONES - len(records)
+            if remaining <= 0:
                 break
             offsets = self.offsets_of(group.group_id)
             expired = self._expired(group, offsets, now_ms)
-            records += [offset_record(group.group_id, tp, None) for tp in expired[:room]]
-            if len(expired) <= room and self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
+            records += [offset_record(group.group_id, tp, None) for tp in expired[:remaining]]
+            if len(expired) <= remaining and self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
                 if group.is_stored or expired:
                     records.append(group_record(group.group_id, None))
                 else:
@@ -378,16 +379,16 @@ class GroupCoordinatorShard:
     def _expired(self, group: ClassicGroup, offsets: GroupOffsets, now_ms: int) -> list[TopicPartition]:
         retention_ms = self._config().offsets_retention_ms
         pending = offsets.pending_partitions()
-        since: Callable[[CommittedOffset], int]
+        retention_start_ms: Callable[[CommittedOffset], int]
         if group.protocol_type is not None and group.state is GroupState.EMPTY:
             # Old records have no state timestamp.
-            def since(offset: CommittedOffset) -> int:
+            def retention_start_ms(offset: CommittedOffset) -> int:
                 return group.state_timestamp_ms if group.state_timestamp_ms >= 0 else offset.commit_timestamp_ms
         elif group.protocol_type is None or (
             group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE
         ):
 
-            def since(offset: CommittedOffset) -> int:
+            def retention_start_ms(offset: CommittedOffset) -> int:
                 return offset.commit_timestamp_ms
         else:
             return []
@@ -397,7 +398,7 @@ class GroupCoordinatorShard:
             for tp, offset in offsets
             if tp not in pending
             and not (is_stable and group.is_subscribed(tp.topic))
-            and offset.is_expired(since(offset), now_ms, retention_ms)
+            and offset.is_expired(retention_start_ms(offset), now_ms, retention_ms)
         ]
 
 

@@ -4,10 +4,11 @@
                  └──────► PrepareAbort  ──► CompleteAbort  ──► Ongoing, or Empty
     Empty, CompleteCommit, CompleteAbort ──► Dead (expired)
 
-A new producer with the same transactional id resets it to Empty. PrepareCommit and PrepareAbort are final decisions:
-markers are written to all partitions, again after a crash, until every partition has its marker; then the transaction
-is complete. A producer that gets a new epoch with each transaction (KIP-890) may abort a transaction without
-partitions: Empty or Complete → PrepareAbort.
+- A new producer with the same transactional id resets it to Empty.
+- PrepareCommit and PrepareAbort are final decisions. The coordinator writes markers to all partitions, and repeats this
+  after a crash. The transaction is complete when every partition has its marker.
+- A producer that gets a new epoch with each transaction (KIP-890) may abort a transaction without partitions: Empty or
+  Complete → PrepareAbort.
 """
 
 from dataclasses import dataclass, replace
@@ -76,7 +77,7 @@ PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """The stored state of a transactional id. Immutable; `to` returns the next state."""
+    """The stored state of a transactional id. It is immutable: `to` returns the next state."""
 
     transactional_id: str
     producer_id: int

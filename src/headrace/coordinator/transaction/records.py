@@ -3,8 +3,8 @@
     key     int16 0, transactional id
     value   int16 version, then the transaction metadata; without a value the record is a tombstone
 
-Version 0 is written where it is sufficient: every broker since 0.11 reads it. Version 1 has tagged fields for producers
-that get a new epoch with each transaction (KIP-890).
+Version 0 is written if it is sufficient, because every broker since 0.11 reads it. Version 1 has tagged fields for
+producers that get a new epoch with each transaction (KIP-890).
 """
 
 import struct
@@ -48,7 +48,7 @@ class TransactionValue(Message, versions="0-1", flexible="1+"):
 
 
 def decode_key(data: bytes) -> str | None:
-    """Returns the transactional id; None for an unknown key type."""
+    """Returns the transactional id, or None for an unknown key type."""
     if _version(data) != _KEY_VERSION:
         return None
     try:

@@ -4,8 +4,8 @@
     AddPartitions    starts a transaction, or adds partitions to it
     End              prepare ──► (committed) ──► markers to all partitions ──► (all written) ──► complete
 
-A prepared transaction is decided. Markers are sent when the prepare record is committed, and again after each load, so
-a crash between two steps only repeats some of them; a repeated marker has no effect.
+The decision of a prepared transaction is final. The coordinator sends the markers when the prepare record is committed,
+and again after each load. So a crash between two steps only repeats markers, and a repeated marker has no effect.
 
 Timed-out transactions are aborted with a newer epoch, which fences their producer. Unused transactional ids expire.
 """
@@ -53,7 +53,7 @@ _MAX_TRANSACTIONS_PER_BATCH = 500
 
 
 class NeedsProducerId(CoordinatorLoadInProgressError):
-    """The operation needs a producer id; retry it when one is available."""
+    """The operation needs a producer id. Retry it when an id is available."""
 
 
 class TransactionCoordinatorShard:
@@ -196,8 +196,10 @@ class TransactionCoordinatorShard:
     def end(
         self, transactional_id: str, producer: ProducerInfo, commit: bool, version: int, take_id: TakeId
     ) -> CoordinatorResult[ProducerInfo]:
-        """Commits or aborts a transaction. The response, sent when the decision is committed, is the producer's id and
-        epoch for its next transaction."""
+        """Commits or aborts a transaction.
+
+        The response is the producer's id and epoch for its next transaction. It is sent when the decision is committed.
+        """
         _check_id(transactional_id)
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
