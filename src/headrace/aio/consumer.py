@@ -105,7 +105,7 @@ class Consumer(AbstractConsumer[K, V]):
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> Records[K, V]:
         """Returns fetched records by partition, like `headrace.Consumer.poll`."""
-        return self._polled(await self._poll(timeout_ms, self._collect(max_records)), update_offsets)
+        return self._finish_poll(await self._poll(timeout_ms, self._collect(max_records)), update_offsets)
 
     async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> Records[K, V]:
         """aiokafka's name for `poll`."""

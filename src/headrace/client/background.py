@@ -141,10 +141,10 @@ class LoopThread:
 
         `close` must not refer to the client. `stop` cancels this.
         """
-        self._finalizer = weakref.finalize(client, self._left_open, type(client).__name__, close)
+        self._finalizer = weakref.finalize(client, self._close_abandoned, type(client).__name__, close)
         self._finalizer.atexit = False  # see `_close_all`
 
-    def _left_open(self, client_name: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def _close_abandoned(self, client_name: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Closes an abandoned client. Runs in any thread, at any point, so it must not wait."""
 
         async def end() -> None:
@@ -197,7 +197,7 @@ def _close_all() -> None:
         if details is not None:
             left_open.append(thread)
             with contextlib.suppress(ResourceWarning):  # where warnings are errors
-                thread._left_open(*details[2])
+                thread._close_abandoned(*details[2])
     for thread in left_open:
         thread._thread.join(_LAST_SECONDS)
 

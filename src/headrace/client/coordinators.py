@@ -69,8 +69,8 @@ class CoordinatorFinder:
                     await asyncio.sleep(self._backoff.wait_seconds(attempt))
                     attempt += 1
         except TimeoutError:
-            why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"No coordinator found for {key!r} within {timeout_ms:.0f} ms{why}") from None
+            reason = f"; the last error: {last}" if last is not None else ""
+            raise KafkaTimeoutError(f"No coordinator found for {key!r} within {timeout_ms:.0f} ms{reason}") from None
 
     def forget(self, kind: CoordinatorType, key: str, node_id: int | None = None) -> None:
         """Drops a cached coordinator that has moved or is unreachable. With a node id, only if that node is cached."""

@@ -116,8 +116,8 @@ class ClientCore(Generic[C_co]):
             await self.metadata.update_brokers(30_000 if timeout_ms is None else timeout_ms)
         except (KafkaTimeoutError, KafkaConnectionError) as error:
             addresses = ", ".join(self.config.bootstrap_servers)
-            why = self.metadata.last_error or error
-            raise NoBrokersAvailable(f"None of the bootstrap servers ({addresses}) is reachable: {why}") from error
+            cause = self.metadata.last_error or error
+            raise NoBrokersAvailable(f"None of the bootstrap servers ({addresses}) is reachable: {cause}") from error
 
     async def retry(
         self, attempt: Callable[[], Awaitable[T]], timeout_ms: float, operation: str, *, stale: bool = True
@@ -145,8 +145,8 @@ class ClientCore(Generic[C_co]):
         except TimeoutError as error:
             if isinstance(error, KafkaError):
                 raise
-            why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"{operation} took longer than {timeout_ms:.0f} ms{why}") from last
+            reason = f"; the last error: {last}" if last is not None else ""
+            raise KafkaTimeoutError(f"{operation} took longer than {timeout_ms:.0f} ms{reason}") from last
 
     async def close(self) -> None:
         """Closes all connections. May be called twice."""

@@ -114,7 +114,7 @@ _STALE_METADATA = (
 
 
 def is_stale_metadata(error: BaseException | type[BaseException] | int) -> bool:
-    """Returns whether an error (or its class, or a protocol code) indicates that the client's metadata is stale."""
+    """Returns True if an error (or its class, or a protocol code) indicates that the client's metadata is stale."""
     if isinstance(error, int):
         error = for_code(error)
     if isinstance(error, type):

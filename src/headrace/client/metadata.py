@@ -175,8 +175,8 @@ class Metadata:
         check_name(name)
         if self.is_excluded(name):
             raise UnknownTopicOrPartitionError(f"Topic {name!r} is excluded by this client's topic.blacklist")
-        begun = self._loop.time()
-        deadline = begun + timeout_ms / 1000
+        started_at = self._loop.time()
+        deadline = started_at + timeout_ms / 1000
         self.use(name)
         info = self.view.topic(name)
         if info is not None and info.error is None and self._is_fresh(name):
@@ -190,7 +190,7 @@ class Metadata:
                 raise info.error(f"Topic {name!r}: {_describe(info.error)}")
             if info.error is UnknownTopicOrPartitionError:
                 # With auto-creation, this very request may have created it.
-                since = begun if self._config.allow_auto_create else self._unknown_since.get(name, begun)
+                since = started_at if self._config.allow_auto_create else self._unknown_since.get(name, started_at)
                 if self._age(since) >= self._config.propagation_max_ms:
                     raise UnknownTopicOrPartitionError(f"Topic {name!r} does not exist")
             self._request(name, again=True)
@@ -310,7 +310,7 @@ class Metadata:
                 _logger.debug("Metadata request failed: %s", error)
             if not (isinstance(error, KafkaError) and error.retriable):
                 self._fail_waiters(names, error)
-            # Retries what is still needed, after the wait that `_request_failed` has set.
+            # Retries the topics that are still needed, after the wait that `_request_failed` has set.
             for name in names & (self._names_in_use() | self._response_waiters.keys()):
                 self._schedule.request(name)
             if is_full and (self._tracks_all or not names):
@@ -351,7 +351,7 @@ class Metadata:
 
     async def _send_request(self, names: set[str], is_full: bool, ids: Iterable[Uuid] = ()) -> None:
         ids = list(ids)
-        self._keep_time()
+        self._start_tick_timer()
         self._schedule.request_sent(names, is_full)
         try:
             request = MetadataRequest(
@@ -378,7 +378,7 @@ class Metadata:
         self._request_succeeded(response, names, is_full)
 
     def _may_create(self, names: set[str]) -> bool:
-        """Returns whether brokers may create one of these topics: a caller waits for it, or it is tracked and never
+        """Returns True if brokers may create one of these topics: a caller waits for it, or it is tracked and never
         existed. A refresh must not recreate a deleted topic."""
         return any(
             name in self._response_waiters or (name in self._tracked and name not in self._seen) for name in names
@@ -471,7 +471,7 @@ class Metadata:
     def _names_in_use(self) -> set[str]:
         return self._tracked | self._used.keys()
 
-    def _keep_time(self) -> None:
+    def _start_tick_timer(self) -> None:
         if self._tick_timer is None and not self._closed:
             shortest = min(self._config.max_age_ms, self._config.max_idle_ms)
             seconds = min(_LONGEST_TICK_SECONDS, max(shortest / 10_000, 0.01))
@@ -504,13 +504,13 @@ class Metadata:
         if self._schedule.age_of_brokers_ms >= config.max_age_ms and self._schedule.is_idle:
             self._schedule.request_brokers()
         self._tick_timer = None
-        self._keep_time()
+        self._start_tick_timer()
 
     # ---- closing
 
     def _timed_out(self, message: str, timeout_ms: float) -> KafkaTimeoutError:
-        why = f"; the last error: {self.last_error}" if self.last_error is not None else ""
-        return KafkaTimeoutError(f"{message} {timeout_ms:.0f} ms{why}")
+        reason = f"; the last error: {self.last_error}" if self.last_error is not None else ""
+        return KafkaTimeoutError(f"{message} {timeout_ms:.0f} ms{reason}")
 
     async def close(self) -> None:
         """Cancels all requests and fails all waiters."""

@@ -128,7 +128,7 @@ class ClusterView:
                 yield topic.name
 
     def lacks_leader(self, topic: TopicInfo) -> bool:
-        """Returns whether a partition has no leader, or an unknown broker as its leader."""
+        """Returns True if a partition has no leader, or an unknown broker as its leader."""
         if topic.error is LeaderNotAvailableError:
             return True
         return any(partition.leader not in self.nodes for partition in topic.partitions)
@@ -197,10 +197,13 @@ def _next_topic(old: TopicInfo | None, response: MetadataResponseTopic, name: st
         if old is None or error in _GONE or not error.retriable:
             return TopicInfo(name, response.topic_id, error=error)
         return old._replace(error=error)
-    same = old is not None and (old.id == response.topic_id or ZERO_UUID in (old.id, response.topic_id))
-    before = {partition.partition: partition for partition in old.partitions} if old is not None and same else {}
+    is_same_topic = old is not None and (old.id == response.topic_id or ZERO_UUID in (old.id, response.topic_id))
+    old_partitions = (
+        {partition.partition: partition for partition in old.partitions} if old is not None and is_same_topic else {}
+    )
     partitions = [
-        _next_partition(before.get(partition.partition_index), partition, name) for partition in response.partitions
+        _next_partition(old_partitions.get(partition.partition_index), partition, name)
+        for partition in response.partitions
     ]
     partitions.sort(key=lambda partition: partition.partition)
     return TopicInfo(

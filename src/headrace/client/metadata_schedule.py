@@ -61,7 +61,7 @@ class MetadataSchedule:
         refreshed_at = self._refreshed_at.get(name, _LONG_AGO)
         if self._loop.time() - refreshed_at > 2 * self._pace.limit_ms / 1000:
             self._futile.pop(name, None)
-        self._set_due(name, self._paced(refreshed_at, self._futile.get(name, 0)))
+        self._set_due(name, self._due_after_backoff(refreshed_at, self._futile.get(name, 0)))
 
     def request_at(self, name: str, due_at: float) -> None:
         """Requests a topic at a time of the loop's clock."""
@@ -71,17 +71,17 @@ class MetadataSchedule:
         """Requests all topics now, unless such a request is in flight."""
         if not self._all_in_flight:
             self._all_due = min(self._all_due, self._loop.time())
-            self._arm()
+            self._set_timer()
 
     def retry_all(self) -> None:
         """Requests all topics again, paced."""
-        self._all_due = min(self._all_due, self._paced(self._all_refreshed_at, 0))
-        self._arm()
+        self._all_due = min(self._all_due, self._due_after_backoff(self._all_refreshed_at, 0))
+        self._set_timer()
 
     def request_brokers(self) -> None:
         """Requests the brokers, paced."""
-        self._brokers_due = min(self._brokers_due, self._paced(self._brokers_refreshed_at, 0))
-        self._arm()
+        self._brokers_due = min(self._brokers_due, self._due_after_backoff(self._brokers_refreshed_at, 0))
+        self._set_timer()
 
     @property
     def is_idle(self) -> bool:
@@ -164,12 +164,12 @@ class MetadataSchedule:
 
     def _set_due(self, name: str, due_at: float) -> None:
         self._due[name] = min(due_at, self._due.get(name, due_at))
-        self._arm()
+        self._set_timer()
 
-    def _paced(self, refreshed_at: float, futile: int) -> float:
+    def _due_after_backoff(self, refreshed_at: float, futile: int) -> float:
         return max(self._loop.time(), refreshed_at + self._pace.wait_seconds(futile))
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         if self._closed:
             return
         fire_at = min(self._all_due, self._brokers_due, min(self._due.values(), default=NEVER))
@@ -200,7 +200,7 @@ class MetadataSchedule:
         names = {name for name in due if name not in self._in_flight}
         if names or is_full or brokers_only:
             self._send(names, is_full)
-        self._arm()
+        self._set_timer()
 
     def close(self) -> None:
         """Cancels the timer. No more metadata is requested."""

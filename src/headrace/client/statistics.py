@@ -130,7 +130,7 @@ class Statistics:
         }
         for source in self._sources:
             source(statistics)
-        self._place_partitions(statistics)
+        self._add_partitions_to_brokers(statistics)
         return statistics
 
     def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Statistics:
             "toppars": {},
         }
 
-    def _place_partitions(self, statistics: dict[str, Any]) -> None:
+    def _add_partitions_to_brokers(self, statistics: dict[str, Any]) -> None:
         """Lists each partition in the row of its leader."""
         by_id = {row["nodeid"]: row for row in statistics["brokers"].values() if row["source"] != "logical"}
         for topic in statistics["topics"].values():

@@ -48,17 +48,17 @@ def consumer_source(core: "ConsumerCore") -> Source:
                     leader.id if (leader := view.leader(state.tp)) is not None else -1,
                     fetch_state=_FETCH_STATES[state.state],
                     fetchq_size=waiting,
-                    next_offset=_shown(state.fetch_offset),
-                    app_offset=_shown(state.position),
-                    stored_offset=_shown(state.processed),
+                    next_offset=_or_unknown(state.fetch_offset),
+                    app_offset=_or_unknown(state.position),
+                    stored_offset=_or_unknown(state.processed),
                     stored_leader_epoch=state.processed_epoch,
                     committed_offset=_UNKNOWN if done is None else done.offset,
                     commited_offset=_UNKNOWN if done is None else done.offset,
                     committed_leader_epoch=-1 if done is None else done.leader_epoch,
-                    eof_offset=_shown(state.eof_offset),
-                    lo_offset=_shown(state.log_start_offset),
-                    hi_offset=_shown(state.high_watermark),
-                    ls_offset=_shown(state.last_stable_offset),
+                    eof_offset=_or_unknown(state.eof_offset),
+                    lo_offset=_or_unknown(state.log_start_offset),
+                    hi_offset=_or_unknown(state.high_watermark),
+                    ls_offset=_or_unknown(state.last_stable_offset),
                     consumer_lag=_lag(end, state.position),
                     consumer_lag_stored=_lag(end, state.processed),
                     leader_epoch=view.leader_epoch(state.tp),
@@ -72,7 +72,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
     return fill
 
 
-def _shown(offset: int) -> int:
+def _or_unknown(offset: int) -> int:
     return offset if offset >= 0 else _UNKNOWN
 
 

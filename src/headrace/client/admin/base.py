@@ -60,11 +60,13 @@ class AdminBase:
             raise IllegalStateError("This admin client is closed")
         return float(self.core.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
 
-    async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, operation: str) -> V:
+    async def _call_with_retries(
+        self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, operation: str
+    ) -> V:
         """Runs a call about one item. Retries it after retriable errors."""
         return await self.core.retry(attempt, self._timeout_ms(timeout_ms), operation)
 
-    async def _each(
+    async def _call_for_items(
         self,
         items: Iterable[K],
         attempt: Attempt[K, V],
@@ -98,13 +100,13 @@ class AdminBase:
             except TimeoutError:
                 break
             results.update(responses)
-            again = []
+            to_retry = []
             for item in remaining:
                 failure = getattr(responses[item], "error", None) if item in responses else last
                 if item not in responses or isinstance(failure, retry_on):
-                    again.append(item)
+                    to_retry.append(item)
                     last = failure
-            remaining = again
+            remaining = to_retry
             if not remaining:
                 break
             if last is not None and is_stale_metadata(last):
@@ -116,8 +118,8 @@ class AdminBase:
             await asyncio.sleep(wait)
         missing = [item for item in order if item not in results]
         if missing:
-            why = f"; the last error: {last}" if last is not None else ""
-            raise KafkaTimeoutError(f"{operation} took longer than {total_ms:.0f} ms{why}") from last
+            reason = f"; the last error: {last}" if last is not None else ""
+            raise KafkaTimeoutError(f"{operation} took longer than {total_ms:.0f} ms{reason}") from last
         ordered: Results[K, V] = Results((item, results[item]) for item in order)
         if raise_errors:
             ordered.raise_errors()

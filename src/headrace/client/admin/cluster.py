@@ -52,7 +52,7 @@ class ClusterAdmin(AdminBase):
                 operations(response.cluster_authorized_operations),
             )
 
-        return await self._once(attempt, timeout_ms, "describing the cluster")
+        return await self._call_with_retries(attempt, timeout_ms, "describing the cluster")
 
     async def _cluster_from_metadata(self) -> ClusterDescription:
         """Describes the cluster by its metadata, for brokers before Kafka 2.8."""
@@ -111,7 +111,7 @@ class ClusterAdmin(AdminBase):
             ids = await self._broker_ids(brokers)
             return dict(zip(ids, await asyncio.gather(*[send(broker_id) for broker_id in ids]), strict=True))
 
-        return await self._once(attempt, timeout_ms, "describing log directories")
+        return await self._call_with_retries(attempt, timeout_ms, "describing log directories")
 
     async def api_versions(self, broker_id: int | None = None, *, timeout_ms: float | None = None) -> dict[int, range]:
         """Returns the versions that a broker supports, by API key."""
@@ -127,7 +127,7 @@ class ClusterAdmin(AdminBase):
                     }
             return {}
 
-        return await self._once(attempt, timeout_ms, "listing API versions")
+        return await self._call_with_retries(attempt, timeout_ms, "listing API versions")
 
     async def describe_features(
         self, broker_id: int | None = None, *, timeout_ms: float | None = None
@@ -139,4 +139,4 @@ class ClusterAdmin(AdminBase):
             await self.core.pool.connect(node_id)
             return self.core.pool.features(node_id)
 
-        return await self._once(attempt, timeout_ms, "describing features")
+        return await self._call_with_retries(attempt, timeout_ms, "describing features")

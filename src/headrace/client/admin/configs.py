@@ -84,7 +84,7 @@ class ConfigsAdmin(AdminBase):
                     results[resource] = _description(result, filter_name)
             return results
 
-        return await self._each(resources, attempt, timeout_ms, "describing configs", raise_errors)
+        return await self._call_for_items(resources, attempt, timeout_ms, "describing configs", raise_errors)
 
     async def alter_configs(
         self,
@@ -114,7 +114,9 @@ class ConfigsAdmin(AdminBase):
             await self._refresh_controller(result.error for result in results.values())
             return results
 
-        return await self._each(resources, attempt, timeout_ms, "altering configs", raise_errors, (NotControllerError,))
+        return await self._call_for_items(
+            resources, attempt, timeout_ms, "altering configs", raise_errors, (NotControllerError,)
+        )
 
     async def reset_configs(
         self,
@@ -147,7 +149,7 @@ class ConfigsAdmin(AdminBase):
                 ConfigResource(resource.resource_type, resource.resource_name) for resource in response.config_resources
             ]
 
-        return await self._once(attempt, timeout_ms, "listing config resources")
+        return await self._call_with_retries(attempt, timeout_ms, "listing config resources")
 
     async def _to(self, broker: int | None, request: Any, writes: bool = False) -> Any:
         if broker is not None:

@@ -92,7 +92,7 @@ class GroupsAdmin(PartitionsAdmin):
             listings = {listing.group_id: listing for part in parts for listing in part}
             return [listings[group_id] for group_id in sorted(listings)]
 
-        return await self._once(attempt, timeout_ms, "listing groups")
+        return await self._call_with_retries(attempt, timeout_ms, "listing groups")
 
     async def describe_groups(
         self,
@@ -116,7 +116,7 @@ class GroupsAdmin(PartitionsAdmin):
             self._coordinator_moved(GROUP, group_id, description.error)
             return description
 
-        return await self._each_group(
+        return await self._call_for_groups(
             group_ids,
             send,
             lambda error: GroupDescription("", error=error),
@@ -138,7 +138,7 @@ class GroupsAdmin(PartitionsAdmin):
             self._coordinator_moved(GROUP, group_id, error)
             return DeletedGroup(error)
 
-        return await self._each_group(group_ids, send, DeletedGroup, timeout_ms, "deleting groups", raise_errors)
+        return await self._call_for_groups(group_ids, send, DeletedGroup, timeout_ms, "deleting groups", raise_errors)
 
     # ---- offsets
 
@@ -191,7 +191,7 @@ class GroupsAdmin(PartitionsAdmin):
             self._coordinator_moved(GROUP, group_id, offsets.error)
             return offsets
 
-        return await self._each_group(
+        return await self._call_for_groups(
             specs,
             send,
             lambda error: GroupOffsets(error=error),
@@ -243,7 +243,7 @@ class GroupsAdmin(PartitionsAdmin):
                 self._coordinator_moved(GROUP, group_id, result.error)
             return results
 
-        return await self._each(
+        return await self._call_for_items(
             requested, attempt, timeout_ms, f"altering the offsets of {group_id}", raise_errors, MOVED_COORDINATOR
         )
 
@@ -296,7 +296,7 @@ class GroupsAdmin(PartitionsAdmin):
                 for partition in topic.partitions
             }
 
-        return await self._each(
+        return await self._call_for_items(
             partitions, attempt, timeout_ms, f"deleting offsets of {group_id}", raise_errors, MOVED_COORDINATOR
         )
 
@@ -342,7 +342,7 @@ class GroupsAdmin(PartitionsAdmin):
                 for member, member_response in zip(items, response.members, strict=True)
             }
 
-        return await self._each(
+        return await self._call_for_items(
             requested, attempt, timeout_ms, f"removing members of {group_id}", raise_errors, MOVED_COORDINATOR
         )
 
@@ -351,7 +351,7 @@ class GroupsAdmin(PartitionsAdmin):
     async def _to_group(self, group_id: str, request: Message, **bounds: int | None) -> Any:
         return await self._to_coordinator(GROUP, group_id, request, self._timeout_ms(None), **bounds)
 
-    async def _each_group(
+    async def _call_for_groups(
         self,
         group_ids: Iterable[str],
         send: Callable[[str], Awaitable[V]],
@@ -367,7 +367,7 @@ class GroupsAdmin(PartitionsAdmin):
         async def attempt(items: list[str]) -> dict[str, V]:
             return await gather(items, send, lambda _, error: fail(error))
 
-        return await self._each(group_ids, attempt, timeout_ms, operation, raise_errors, MOVED_COORDINATOR)
+        return await self._call_for_items(group_ids, attempt, timeout_ms, operation, raise_errors, MOVED_COORDINATOR)
 
 
 def _description(response: DescribedGroup, coordinator: Node | None) -> GroupDescription:

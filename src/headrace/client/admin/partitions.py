@@ -87,7 +87,7 @@ class PartitionsAdmin(AdminBase):
                 for partition in topic.partitions
             }
 
-        return await self._each(
+        return await self._call_for_items(
             specs,
             lambda tps: self._request_leaders(tps, send, lambda error: ListedOffset(-1, error=error), timeout_ms),
             timeout_ms,
@@ -131,7 +131,7 @@ class PartitionsAdmin(AdminBase):
                 for partition in topic.partitions
             }
 
-        return await self._each(
+        return await self._call_for_items(
             offsets,
             lambda tps: self._request_leaders(tps, send, lambda error: DeletedRecords(-1, error), timeout_ms),
             timeout_ms,
@@ -164,7 +164,7 @@ class PartitionsAdmin(AdminBase):
                 for partition in topic.partitions
             }
 
-        return await self._each(
+        return await self._call_for_items(
             partitions,
             lambda tps: self._request_leaders(tps, send, lambda error: PartitionProducers(error=error), timeout_ms),
             timeout_ms,

@@ -83,7 +83,7 @@ class TopicsAdmin(AdminBase):
             return response
 
         if requested is None:
-            response = await self._once(lambda: send(None), timeout_ms, "describing all topics")
+            response = await self._call_with_retries(lambda: send(None), timeout_ms, "describing all topics")
             return Results((topic.name or "", _topic(topic)) for topic in response.topics)
 
         async def attempt(items: list[str | Uuid]) -> dict[str | Uuid, TopicDescription]:
@@ -93,7 +93,7 @@ class TopicsAdmin(AdminBase):
                 descriptions[topic.topic_id if topic.topic_id in items else topic.name or ""] = _topic(topic)
             return descriptions
 
-        return await self._each(requested, attempt, timeout_ms, "describing topics", raise_errors)
+        return await self._call_for_items(requested, attempt, timeout_ms, "describing topics", raise_errors)
 
     async def describe_topic_partitions(
         self,
@@ -123,7 +123,7 @@ class TopicsAdmin(AdminBase):
                 if cursor is None:
                     return Results((name, _joined_topic(name, parts)) for name, parts in pages.items())
 
-        results = await self._once(attempt, timeout_ms, "describing the partitions of topics")
+        results = await self._call_with_retries(attempt, timeout_ms, "describing the partitions of topics")
         if raise_errors:
             results.raise_errors()
         return results
@@ -154,7 +154,7 @@ class TopicsAdmin(AdminBase):
             await self._refresh_controller(result.error for result in results.values())
             return results
 
-        results = await self._each(requested, attempt, total_ms, "creating topics", raise_errors, _RETRIED)
+        results = await self._call_for_items(requested, attempt, total_ms, "creating topics", raise_errors, _RETRIED)
         created = [name for name, result in results.items() if result.error is None]
         if wait_for_metadata and created and not validate_only:
             await self.wait_for_topics(created, total_ms)
@@ -207,7 +207,7 @@ class TopicsAdmin(AdminBase):
             await self._refresh_controller(result.error for result in results.values())
             return results
 
-        return await self._each(requested, attempt, total_ms, "deleting topics", raise_errors, _RETRIED)
+        return await self._call_for_items(requested, attempt, total_ms, "deleting topics", raise_errors, _RETRIED)
 
     async def create_partitions(
         self,
@@ -237,7 +237,7 @@ class TopicsAdmin(AdminBase):
             await self._refresh_controller(result.error for result in results.values())
             return results
 
-        return await self._each(requested, attempt, total_ms, "creating partitions", raise_errors, _RETRIED)
+        return await self._call_for_items(requested, attempt, total_ms, "creating partitions", raise_errors, _RETRIED)
 
 
 def _check_list(items: Iterable[T]) -> list[T]:

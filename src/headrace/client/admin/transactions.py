@@ -68,7 +68,7 @@ class TransactionsAdmin(AdminBase):
             parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
             return sorted((listing for part in parts for listing in part), key=lambda listing: listing.transactional_id)
 
-        return await self._once(attempt, timeout_ms, "listing transactions")
+        return await self._call_with_retries(attempt, timeout_ms, "listing transactions")
 
     async def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
@@ -101,7 +101,7 @@ class TransactionsAdmin(AdminBase):
         async def attempt(items: list[str]) -> dict[str, TransactionDescription]:
             return await gather(items, send, lambda item, error: TransactionDescription(item, error=error))
 
-        return await self._each(
+        return await self._call_for_items(
             transactional_ids, attempt, timeout_ms, "describing transactions", raise_errors, MOVED_COORDINATOR
         )
 
@@ -131,7 +131,7 @@ class TransactionsAdmin(AdminBase):
                     for partition in topic.partitions:
                         check(partition.error_code)
 
-        await self._once(attempt, timeout_ms, f"aborting a transaction on {tp}")
+        await self._call_with_retries(attempt, timeout_ms, f"aborting a transaction on {tp}")
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
@@ -152,5 +152,7 @@ class TransactionsAdmin(AdminBase):
         async def attempt(items: list[str]) -> dict[str, FencedProducer]:
             return await gather(items, send, lambda _, error: FencedProducer(error=error))
 
-        again = (*MOVED_COORDINATOR, ConcurrentTransactionsError)
-        return await self._each(transactional_ids, attempt, timeout_ms, "fencing producers", raise_errors, again)
+        retried_errors = (*MOVED_COORDINATOR, ConcurrentTransactionsError)
+        return await self._call_for_items(
+            transactional_ids, attempt, timeout_ms, "fencing producers", raise_errors, retried_errors
+        )

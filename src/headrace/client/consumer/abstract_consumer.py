@@ -321,7 +321,7 @@ class AbstractConsumer(Generic[K, V]):
         limit = None if max_records is None else check_max_records(max_records)
         return lambda: self._core.collector.collect_arrow(limit)
 
-    def _polled(self, records: Records[K, V] | None, update_offsets: bool) -> Records[K, V]:
+    def _finish_poll(self, records: Records[K, V] | None, update_offsets: bool) -> Records[K, V]:
         """Returns the collected records to the user, after the interceptors. Restores the positions unless
         `update_offsets`."""
         if not records:

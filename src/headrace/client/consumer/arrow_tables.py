@@ -17,7 +17,7 @@ with requires_extra("arrow"):
 _TOPIC_TYPE = pa.dictionary(pa.int32(), pa.string())
 _RECORDS = records_schema()
 _ORDER = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
-_PLACES = [_RECORDS.names.index(name) for name in _ORDER]
+_COLUMN_INDEXES = [_RECORDS.names.index(name) for name in _ORDER]
 CONSUMED_SCHEMA = pa.schema(
     [
         pa.field("topic", _TOPIC_TYPE),
@@ -82,5 +82,5 @@ def _with_source(tp: TopicPartition, rows: int, arrays: list[pa.Array]) -> pa.Re
     topics = pa.DictionaryArray.from_arrays(zeros, pa.array([tp.topic], pa.string()), safe=False)
     partitions = zeros if tp.partition == 0 else pa.repeat(pa.scalar(tp.partition, pa.int32()), rows)
     return pa.RecordBatch.from_arrays(
-        [topics, partitions, *(arrays[place] for place in _PLACES)], schema=CONSUMED_SCHEMA
+        [topics, partitions, *(arrays[index] for index in _COLUMN_INDEXES)], schema=CONSUMED_SCHEMA
     )

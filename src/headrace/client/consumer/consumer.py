@@ -103,7 +103,7 @@ class Consumer(AbstractConsumer[K, V]):
         Waits up to `timeout_ms` for the first record. With `update_offsets=False` the positions do not move, so the
         next poll returns the same records.
         """
-        return self._polled(self._poll(timeout_ms, self._collect(max_records)), update_offsets)
+        return self._finish_poll(self._poll(timeout_ms, self._collect(max_records)), update_offsets)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> "pa.Table":
         """Returns fetched records like `poll`, as one Arrow table with the columns topic, partition, offset, timestamp,

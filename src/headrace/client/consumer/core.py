@@ -105,7 +105,7 @@ class ConsumerCore:
             read_committed=self._read_committed,
             backoff=self.client.backoff,
             clock=self.client.clock,
-            on_positions_found=self._positions_found,
+            on_positions_found=self._on_positions_found,
             on_error=self._partition_failed,
         )
         self.fetcher = Fetcher(
@@ -158,7 +158,7 @@ class ConsumerCore:
         self.offset_fetcher.send_requests()
         self.fetcher.send_requests()
 
-    def _positions_found(self) -> None:
+    def _on_positions_found(self) -> None:
         self.fetcher.send_requests()
         self._notify()
 
@@ -318,12 +318,12 @@ class ConsumerCore:
     async def beginning_offsets(
         self, tps: Iterable[TopicPartition], timeout_ms: float | None
     ) -> dict[TopicPartition, int]:
-        listed = await self._list_offsets(dict.fromkeys(tps, EARLIEST), timeout_ms)
-        return {tp: data.offset for tp, data in listed.items()}
+        offsets = await self._list_offsets(dict.fromkeys(tps, EARLIEST), timeout_ms)
+        return {tp: data.offset for tp, data in offsets.items()}
 
     async def end_offsets(self, tps: Iterable[TopicPartition], timeout_ms: float | None) -> dict[TopicPartition, int]:
-        listed = await self._list_offsets(dict.fromkeys(tps, LATEST), timeout_ms)
-        return {tp: data.offset for tp, data in listed.items()}
+        offsets = await self._list_offsets(dict.fromkeys(tps, LATEST), timeout_ms)
+        return {tp: data.offset for tp, data in offsets.items()}
 
     async def _list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None

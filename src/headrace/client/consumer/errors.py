@@ -78,10 +78,10 @@ class TruncatedError(_Located, LogTruncationError):
     """The log was truncated below the position. `divergent` is the first offset that differs, None if unknown."""
 
     def __init__(self, tp: TopicPartition, offset: int, divergent: OffsetAndMetadata | None):
-        where = "" if divergent is None else f"; the first diverging offset is {divergent.offset}"
+        details = "" if divergent is None else f"; the first diverging offset is {divergent.offset}"
         super().__init__(
             f"Detected log truncation for partition {tp}: the new leader does not have all records up to fetch "
-            f"position {offset}{where}. No reset policy is configured: seek to the offset to continue at"
+            f"position {offset}{details}. No reset policy is configured: seek to the offset to continue at"
         )
         self._parts = tp, offset, divergent
         self.topic_partition = tp

@@ -172,7 +172,7 @@ class FetchCollector:
             with lock:
                 fetch = self._buffer.next()
                 size = 0 if fetch is None else self._buffer.buffered_bytes(fetch.state.tp)
-            # Fetches may arrive faster than they are decoded: stop after what was buffered at the start.
+            # Fetches may arrive faster than they are decoded: stop after the bytes that were buffered at the start.
             if fetch is None or (len(table) and (fetch.records is None or bytes_left <= 0)):
                 break
             if fetch.records is None:

@@ -413,7 +413,7 @@ class Fetcher:
         error = error_for(code)
         assert error is not None
         if code == OffsetOutOfRangeError.code:
-            self._out_of_range(node_id, state)
+            self._handle_out_of_range(node_id, state)
         elif is_stale_metadata(error):
             _logger.debug("Partition %s: fetch from broker %d failed: %s", state.tp, node_id, error)
             state.clear_preferred_replica()
@@ -432,7 +432,7 @@ class Fetcher:
             )
             self._back_off(state)
 
-    def _out_of_range(self, node_id: int, state: PartitionState) -> None:
+    def _handle_out_of_range(self, node_id: int, state: PartitionState) -> None:
         info = self._metadata.view.partition(state.tp)
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
             # A follower may not have this offset yet, or no longer: fetch from the leader (KIP-392).

@@ -93,7 +93,8 @@ def fetch_results(
         if group.group_id == group_id:
             parts = [(topic.name, partition) for topic in group.topics for partition in topic.partitions]
             return group.error_code, {
-                TopicPartition(n, partition.partition_index): _committed_offset(partition) for n, partition in parts
+                TopicPartition(name, partition.partition_index): _committed_offset(partition)
+                for name, partition in parts
             }
     older = [(topic.name, partition) for topic in response.topics for partition in topic.partitions]
     return response.error_code, {

@@ -347,12 +347,12 @@ class Accumulator:
 
     def _insert(self, batch: ProducerBatch) -> None:
         queue = self.queue(batch.tp)
-        before: list[ProducerBatch] = []
+        earlier_batches: list[ProducerBatch] = []
         if batch.has_sequence:
             while queue.batches and queue.batches[0].has_sequence and _follows(batch, queue.batches[0]):
-                before.append(queue.batches.popleft())
+                earlier_batches.append(queue.batches.popleft())
         queue.batches.appendleft(batch)
-        queue.batches.extendleft(reversed(before))
+        queue.batches.extendleft(reversed(earlier_batches))
         self._busy[queue] = None
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:

@@ -152,17 +152,17 @@ class BufferPool:
     def exchange(self, size: int) -> bytearray | None:
         """Returns a large buffer in exchange for one of `size` bytes, which no longer counts as used. Returns None if
         there is not enough memory for the difference, or others wait for it."""
-        more = self.large_bytes - size
+        additional_bytes = self.large_bytes - size
         with self._lock:
-            if self._waiters or more < 0:
+            if self._waiters or additional_bytes < 0:
                 return None
             if self._free_large:
                 self._unpooled_bytes += size
                 return self._free_large.pop()
-            if self._available() < more:
+            if self._available() < additional_bytes:
                 return None
-            self._drop_free(more)
-            self._unpooled_bytes -= more
+            self._drop_free(additional_bytes)
+            self._unpooled_bytes -= additional_bytes
         return _new_buffer(self.large_bytes)
 
     def _put_back(self, buffer: bytearray | None, size: int) -> None:
@@ -184,9 +184,9 @@ class BufferPool:
             else:
                 missing = waiter.size - waiter.granted_bytes
                 self._drop_free(missing)
-                granted = min(missing, self._unpooled_bytes)
-                waiter.granted_bytes += granted
-                self._unpooled_bytes -= granted
+                granted_bytes = min(missing, self._unpooled_bytes)
+                waiter.granted_bytes += granted_bytes
+                self._unpooled_bytes -= granted_bytes
                 if waiter.granted_bytes < waiter.size:
                     break
                 if waiter.wants_buffer:

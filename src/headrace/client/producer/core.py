@@ -207,12 +207,12 @@ class ProducerCore:
     async def wait_for_memory(self, size: int, timeout: float, wants_buffer: bool = True) -> bytearray | None:
         """Waits for `size` bytes of the buffer memory. Returns a buffer, or None if the bytes are only to be
         counted."""
-        granted: asyncio.Future[None] = self.client.loop.create_future()
-        waiter = self.buffers.enqueue(size, lambda: _release(granted), wants_buffer)
+        memory_granted: asyncio.Future[None] = self.client.loop.create_future()
+        waiter = self.buffers.enqueue(size, lambda: _release(memory_granted), wants_buffer)
         self.sender_loop.wake()
         try:
             async with asyncio.timeout(timeout):
-                await granted
+                await memory_granted
         except BaseException as error:
             self.buffers.leave(waiter)
             if isinstance(error, TimeoutError):

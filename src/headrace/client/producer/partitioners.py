@@ -40,8 +40,8 @@ def weigh(queued: Sequence[tuple[int, int]]) -> Loads | None:
     """Returns weights from pairs of partition and queued batches, or None if all weights are equal."""
     if len(queued) < 2 or len({count for _, count in queued}) == 1:
         return None
-    top = max(count for _, count in queued) + 1
-    weights = itertools.accumulate(top - count for _, count in queued)
+    max_weight = max(count for _, count in queued) + 1
+    weights = itertools.accumulate(max_weight - count for _, count in queued)
     return Loads(tuple(partition for partition, _ in queued), tuple(weights))
 
 

@@ -93,11 +93,11 @@ class Producer(BaseProducer):
         core = self._core
         if self._thread.is_current:
             raise core.memory_timeout()  # waiting here would block the thread that frees memory
-        granted = threading.Event()
-        waiter = core.buffers.enqueue(size, granted.set, wants_buffer)
+        memory_granted = threading.Event()
+        waiter = core.buffers.enqueue(size, memory_granted.set, wants_buffer)
         core.sender_loop.wake()
         try:
-            if not granted.wait(max(0.0, deadline - core.clock.monotonic())):
+            if not memory_granted.wait(max(0.0, deadline - core.clock.monotonic())):
                 raise core.memory_timeout()
         except BaseException:
             core.buffers.leave(waiter)

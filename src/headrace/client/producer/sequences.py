@@ -131,7 +131,7 @@ class Sequences:
 
     def handle_completed_batch(self, batch: ProducerBatch) -> None:
         partition = self.of(batch.tp)
-        if not self._remove(partition, batch) or not _is_of(batch, partition.identity):
+        if not self._remove(partition, batch) or not _has_identity(batch, partition.identity):
             return
         # Responses may arrive out of order after a reconnect.
         if partition.last_acked < 0 or _is_after(batch.last_sequence, partition.last_acked):
@@ -142,7 +142,7 @@ class Sequences:
         partition = self.of(batch.tp)
         if not batch.has_sequence or not self._remove(partition, batch):
             return
-        if not _is_of(batch, partition.identity):
+        if not _has_identity(batch, partition.identity):
             return
         if not known_unwritten:
             self._unresolved[batch.tp] = None
@@ -150,7 +150,7 @@ class Sequences:
         # The broker rejects the batches behind it, which are in flight with sequence numbers that leave a gap. They are
         # retried with these.
         for other in partition.in_flight:
-            if _is_of(other, partition.identity) and _is_after(other.base_sequence, batch.base_sequence):
+            if _has_identity(other, partition.identity) and _is_after(other.base_sequence, batch.base_sequence):
                 sequence = (other.base_sequence - len(batch)) & _LAST_SEQUENCE
                 other.set_producer(
                     partition.identity.producer_id, partition.identity.epoch, sequence, self.transactional
@@ -221,7 +221,7 @@ class Sequences:
         self._renumber()
 
 
-def _is_of(batch: ProducerBatch, identity: ProducerIdAndEpoch) -> bool:
+def _has_identity(batch: ProducerBatch, identity: ProducerIdAndEpoch) -> bool:
     return (batch.producer_id, batch.producer_epoch) == identity
 
 

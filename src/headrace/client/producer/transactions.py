@@ -152,7 +152,7 @@ class TransactionManager(IdempotenceManager):
         if self.state is TransactionState.IN_TRANSACTION:
             return
         if self.error is not None:
-            raise self._repeated(self.error)
+            raise self._error_for_later_calls(self.error)
         raise IllegalStateError(
             f"Cannot send records while the transactional producer is in state {self.state.value!r}: call "
             "init_transactions() once, and begin_transaction() before sending"
@@ -165,7 +165,7 @@ class TransactionManager(IdempotenceManager):
         elif tp not in self._partitions:
             self._new_partitions[tp] = None
 
-    def _repeated(self, error: BaseException) -> BaseException:
+    def _error_for_later_calls(self, error: BaseException) -> BaseException:
         """Returns the error to raise for calls after an error: of the same class, so that it is handled alike."""
         if not isinstance(error, KafkaError):
             return error
@@ -240,7 +240,7 @@ class TransactionManager(IdempotenceManager):
         self._on_fatal_error(error)
 
     def _fail(self, error: KafkaError) -> KafkaError:
-        error = _fenced(error)
+        error = _to_fenced_error(error)
         self.fail(error)
         return error
 
@@ -298,7 +298,7 @@ class TransactionManager(IdempotenceManager):
 
     def _expect(self, method: str, states: tuple[TransactionState, ...]) -> None:
         if self.error is not None and self.state not in states:
-            raise self._repeated(self.error)
+            raise self._error_for_later_calls(self.error)
         if self.state not in states:
             raise IllegalStateError(
                 f"Cannot call {method}() while the transactional producer is in state {self.state.value!r}: expected "
@@ -384,7 +384,7 @@ class TransactionManager(IdempotenceManager):
 
     def _handle_coordinator_error(self, error: KafkaError) -> KafkaError:
         """Fails the producer or requires an abort after a non-retriable error. Returns the error to raise."""
-        error = _fenced(error)
+        error = _to_fenced_error(error)
         if isinstance(error, (InvalidTxnStateError, InvalidProducerIdMappingError, *_FATAL)):
             self.fail(error)
         else:
@@ -413,7 +413,7 @@ class TransactionManager(IdempotenceManager):
         await self._complete_batches(False)
         if self.state is not _S.COMMITTING:
             assert self.error is not None
-            raise self._repeated(self.error)
+            raise self._error_for_later_calls(self.error)
         await self._end_transaction(committed=True)
         self._enter(_S.READY)
 
@@ -425,7 +425,7 @@ class TransactionManager(IdempotenceManager):
             await asyncio.wait([self._add_partitions_task])
         if self.state is not _S.ABORTING:
             assert self.error is not None
-            raise self._repeated(self.error)
+            raise self._error_for_later_calls(self.error)
         if isinstance(self.error, InvalidProducerIdMappingError):
             self._is_started = False
         await self._end_transaction(committed=False)
@@ -457,7 +457,7 @@ class TransactionManager(IdempotenceManager):
             self.sequences.set_identity(next_epoch)
 
 
-def _fenced(error: KafkaError) -> KafkaError:
+def _to_fenced_error(error: KafkaError) -> KafkaError:
     """Coordinators report an old epoch with either of two errors (KIP-588). Returns ProducerFencedError for both."""
     if isinstance(error, InvalidProducerEpochError):
         return ProducerFencedError(

@@ -120,9 +120,9 @@ def _make_assignor(item: object) -> Assignor:
             raise ConfigError(f"assignor {type(item).__name__} has no name: set the class attribute `name`")
         return item
     if isinstance(item, str):
-        short = item.rpartition(".")[2]
+        short_name = item.rpartition(".")[2]
         for name, (module, cls) in _BUILT_IN.items():
-            if item == name or short == cls:
+            if item == name or short_name == cls:
                 assignor_class: type[Assignor] = getattr(importlib.import_module(f"{__package__}.{module}"), cls)
                 return assignor_class()
     raise ConfigError(

@@ -65,7 +65,9 @@ class GeneralAssignment:
     ):
         """`keep_other_rack`: members keep partitions without a replica in their rack."""
         self._topics = topics
-        self._subscribed = {member: [t for t in members[member].topics if t in topics.counts] for member in members}
+        self._subscribed = {
+            member: [topic for topic in members[member].topics if topic in topics.counts] for member in members
+        }
         self._subscribers: dict[str, list[str]] = {topic: [] for topic in topics.counts}
         for member, topics_of_member in self._subscribed.items():
             for topic in topics_of_member:
@@ -114,7 +116,7 @@ class GeneralAssignment:
         self._owner[tp] = member
         self._counts[member] += 1
 
-    def _with_fewest(self, tp: TopicPartition, in_rack_only: bool = False) -> str | None:
+    def _least_loaded_subscriber(self, tp: TopicPartition, in_rack_only: bool = False) -> str | None:
         subscribers = [
             subscriber
             for subscriber in self._subscribers[tp.topic]
@@ -125,14 +127,14 @@ class GeneralAssignment:
     def _assign_unassigned(self, unassigned: list[TopicPartition]) -> None:
         for in_rack_only in (True, False) if self._racks.rack_of else (False,):
             for tp in unassigned:
-                if tp not in self._owner and (member := self._with_fewest(tp, in_rack_only)) is not None:
+                if tp not in self._owner and (member := self._least_loaded_subscriber(tp, in_rack_only)) is not None:
                     self._assign_to(tp, member)
 
     def _changeable_members(self) -> list[str]:
         """Returns members that could get more partitions, or own partitions that others could get."""
         shared = {self._owner[tp] for tp in self._owner if len(self._subscribers[tp.topic]) > 1}
         limit = {
-            member: sum(self._topics.counts[t] for t in topics_of_member)
+            member: sum(self._topics.counts[topic] for topic in topics_of_member)
             for member, topics_of_member in self._subscribed.items()
         }
         return [member for member in self._subscribed if self._counts[member] < limit[member] or member in shared]
@@ -158,8 +160,8 @@ class GeneralAssignment:
         previous = self._previous_owner.get(tp)
         if previous in self._subscribers[tp.topic] and self._counts[previous] <= limit:
             return previous
-        with_fewest = self._with_fewest(tp)
-        return with_fewest if with_fewest is not None and self._counts[with_fewest] <= limit else None
+        least_loaded = self._least_loaded_subscriber(tp)
+        return least_loaded if least_loaded is not None and self._counts[least_loaded] <= limit else None
 
     def _is_balanced(self, changeable: list[str]) -> bool:
         """Returns True if no member can get a partition from a member that has two more."""
@@ -179,4 +181,4 @@ class GeneralAssignment:
     def _imbalance(changeable: list[str], count: Counter[str]) -> int:
         """Returns the sum of the differences of all pairs."""
         counts = sorted(count[member] for member in changeable)
-        return sum(count * (2 * place - len(counts) + 1) for place, count in enumerate(counts))
+        return sum(count * (2 * rank - len(counts) + 1) for rank, count in enumerate(counts))

@@ -12,9 +12,9 @@ __all__ = ["Racks", "are_racks_useful"]
 def are_racks_useful(member_racks: Iterable[str], racks: Mapping[TopicPartition, frozenset[str]]) -> bool:
     """Returns True if racks matter: a member shares a rack with a replica, and not all partitions have the same
     racks."""
-    everywhere = frozenset().union(*racks.values())
-    return not everywhere.isdisjoint(member_racks) and any(
-        partition_racks != everywhere for partition_racks in racks.values()
+    all_racks = frozenset().union(*racks.values())
+    return not all_racks.isdisjoint(member_racks) and any(
+        partition_racks != all_racks for partition_racks in racks.values()
     )
 
 

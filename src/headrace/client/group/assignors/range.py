@@ -90,7 +90,9 @@ def _assign_together_by_rack(topics: list[_Topic]) -> None:
         return
     for number in range(first.count):
         for member in first.members:
-            if all(t.is_in_rack(member, TopicPartition(t.name, number)) and t.room(member) for t in topics):
-                for t in topics:
-                    t.assign_to(member, [TopicPartition(t.name, number)])
+            if all(
+                topic.is_in_rack(member, TopicPartition(topic.name, number)) and topic.room(member) for topic in topics
+            ):
+                for topic in topics:
+                    topic.assign_to(member, [TopicPartition(topic.name, number)])
                 break

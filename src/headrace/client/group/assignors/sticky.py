@@ -60,14 +60,14 @@ class _Claims:
         self.previous_owner: dict[TopicPartition, str] = {}
         """The owner of a partition in an earlier generation."""
         latest = max((generation for _, generation in claims.values()), default=NO_GENERATION)
-        since: dict[TopicPartition, int] = {}
+        previous_generation: dict[TopicPartition, int] = {}
         for member, (tps, generation) in claims.items():
             for tp in tps:
                 if tp in topics:
                     self._claim(member, tp, generation, claims)
-                if generation < latest and generation > since.get(tp, NO_GENERATION - 1):
+                if generation < latest and generation > previous_generation.get(tp, NO_GENERATION - 1):
                     self.previous_owner[tp] = member
-                    since[tp] = generation
+                    previous_generation[tp] = generation
 
     def _claim(
         self, member: str, tp: TopicPartition, generation: int, claims: dict[str, tuple[Iterable[TopicPartition], int]]
@@ -168,8 +168,8 @@ class CooperativeStickyAssignor(StickyAssignor):
 
 
 def _assign_equal(topics: Topics, claims: _Claims, racks: Racks) -> dict[str, list[TopicPartition]]:
-    everything = topics.all_partitions()
-    min_quota, extras = divmod(len(everything), len(claims.owned))
+    all_tps = topics.all_partitions()
+    min_quota, extras = divmod(len(all_tps), len(claims.owned))
     max_quota = min_quota + (extras > 0)
     assigned: dict[str, list[TopicPartition]] = {}
     below_min: list[str] = []
@@ -189,7 +189,7 @@ def _assign_equal(topics: Topics, claims: _Claims, racks: Racks) -> dict[str, li
             at_min.append(member)
         assigned[member] = kept_tps
     assigned_tps = {tp for tps in assigned.values() for tp in tps}
-    unassigned = racks.fewest_members_first([tp for tp in everything if tp not in assigned_tps])
+    unassigned = racks.fewest_members_first([tp for tp in all_tps if tp not in assigned_tps])
     assigner = _QuotaAssigner(assigned, sorted(below_min), sorted(at_min), min_quota, extras)
     if racks.rack_of:
         unassigned = assigner.assign_in_rack(unassigned, racks)
