@@ -129,8 +129,10 @@ class BatchResult:
 
 
 def source_lag(sources: Any) -> int | None:
-    """Returns the rows between the end of a batch and the latest offsets of its sources, or None if they do not report
-    offsets by topic and partition."""
+    """Returns the number of rows between the end of a batch and the latest offsets of its sources.
+
+    Returns None if the sources do not report offsets by topic and partition.
+    """
     total, is_known = 0, False
     for source in sources:
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))

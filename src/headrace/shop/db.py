@@ -107,8 +107,10 @@ def _mismatch(row: "Column", schema: "StructType") -> "Column":
 
 
 def _reason(event: "Column", untyped: list[str]) -> "Column":
-    """Returns why an event is invalid, or null. `untyped`: tables whose rows are written as received; these rows and
-    `old` may be text that only looks like JSON."""
+    """Returns the reason why an event is invalid, or null.
+
+    `untyped`: tables whose rows are written as received. These rows and `old` may be text that only looks like JSON.
+    """
     from pyspark.sql import functions as sf
 
     reason = check_common_fields(parse_failure(event, _EXPECTED), event)

@@ -9,8 +9,9 @@ A parsed frame has these columns:
     key      the record's key
     event    the parsed event, if it is valid
 
-One small row of integers per event travels to the driver, which compares it with the flow's `EventHistory`. The few
-events that need a mark come back as a small frame, which Spark joins to the events without moving them.
+1. Spark sends one small row of integers per event to the driver.
+2. The driver compares the rows with the flow's `EventHistory`.
+3. The driver returns the few events that need a mark as a small frame. Spark joins it to the events without moving them.
 """
 
 import re

@@ -37,13 +37,13 @@ _MAX_OFFSET = 2**63 - 1
 class Bounds:
     """The records that a query can need.
 
-    They have a topic and a partition that pass `filters`, an offset from `low` (inclusive) to `high` (exclusive), and a
-    timestamp of `time_ms` or later.
+    Their topic and partition pass `filters`. Their offset is at least `start_offset` and less than `end_offset`. Their
+    timestamp is `time_ms` or later.
     """
 
     filters: list[Filter] = field(default_factory=list)
-    low: int = 0
-    high: int = _MAX_OFFSET
+    start_offset: int = 0
+    end_offset: int = _MAX_OFFSET
     time_ms: int | None = None
 
     def includes(self, tp: TopicPartition) -> bool:
@@ -53,7 +53,7 @@ class Bounds:
 
     def narrow(self, offsets: OffsetRange) -> OffsetRange:
         """Removes offsets that cannot pass from a range. The size of the result may be 0 or negative."""
-        return OffsetRange(offsets.tp, max(offsets.start, self.low), min(offsets.end, self.high))
+        return OffsetRange(offsets.tp, max(offsets.start, self.start_offset), min(offsets.end, self.end_offset))
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
@@ -107,19 +107,22 @@ def _narrow_offsets(bounds: Bounds, column_filter: Filter) -> None:
     if isinstance(column_filter, In):
         numbers = [offset for offset in column_filter.value if isinstance(offset, int)]
         if numbers and len(numbers) == len(column_filter.value):
-            bounds.low, bounds.high = max(bounds.low, min(numbers)), min(bounds.high, max(numbers) + 1)
+            bounds.start_offset, bounds.end_offset = (
+                max(bounds.start_offset, min(numbers)),
+                min(bounds.end_offset, max(numbers) + 1),
+            )
     elif not isinstance(value, int) or isinstance(value, bool):
         return
     elif isinstance(column_filter, EqualTo | EqualNullSafe):
-        bounds.low, bounds.high = max(bounds.low, value), min(bounds.high, value + 1)
+        bounds.start_offset, bounds.end_offset = max(bounds.start_offset, value), min(bounds.end_offset, value + 1)
     elif isinstance(column_filter, GreaterThan):
-        bounds.low = max(bounds.low, value + 1)
+        bounds.start_offset = max(bounds.start_offset, value + 1)
     elif isinstance(column_filter, GreaterThanOrEqual):
-        bounds.low = max(bounds.low, value)
+        bounds.start_offset = max(bounds.start_offset, value)
     elif isinstance(column_filter, LessThan):
-        bounds.high = min(bounds.high, value)
+        bounds.end_offset = min(bounds.end_offset, value)
     elif isinstance(column_filter, LessThanOrEqual):
-        bounds.high = min(bounds.high, value + 1)
+        bounds.end_offset = min(bounds.end_offset, value + 1)
 
 
 def _lowest_time_ms(column_filter: Filter) -> int | None:

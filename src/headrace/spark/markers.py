@@ -110,7 +110,7 @@ def check_tasks(admin: "Admin", prefix: str, task_count: int, batch_id: int) -> 
     groups = {group.group_id for group in admin.list_groups()}
     obsolete = [name for name in groups if _is_beyond(name, prefix, task_count)]
     groups_offsets = admin.list_group_offsets(obsolete) if obsolete else {}
-    written = sorted(name for name in obsolete if _wrote(groups_offsets[name].offsets.values(), batch_id))
+    written = sorted(name for name in obsolete if _has_written(groups_offsets[name].offsets.values(), batch_id))
     if written:
         raise NotDeterministicError(
             f"batch {batch_id} now has {task_count} tasks, but had more in an earlier run: the rows of "
@@ -123,5 +123,5 @@ def _is_beyond(name: str, prefix: str, task_count: int) -> bool:
     return number != name and number.isdigit() and int(number) >= task_count
 
 
-def _wrote(offsets: Iterable[OffsetAndMetadata], batch_id: int) -> bool:
+def _has_written(offsets: Iterable[OffsetAndMetadata], batch_id: int) -> bool:
     return any(offset.offset == batch_id for offset in offsets)

@@ -85,9 +85,11 @@ class Cluster:
                 self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
         raise AssertionError("offset_retries is at least 1")
 
-    def partitions(self, expected: Iterable[TopicPartition] = (), *, lenient: bool = False) -> set[TopicPartition]:
+    def partitions(
+        self, expected: Iterable[TopicPartition] = (), *, allow_missing: bool = False
+    ) -> set[TopicPartition]:
         """Returns the partitions that the query reads now. Retries for some seconds while a topic, or a partition in
-        `expected`, is missing. Then raises `NoSuchTopicError` for missing topics, unless `lenient`."""
+        `expected`, is missing. Then raises `NoSuchTopicError` for missing topics, unless `allow_missing`."""
         deadline = self._clock.monotonic() + _MISSING_TOPIC_SECONDS
         wait = max(0.01, self._options.offset_retry_interval_ms / 1000)
         required = set(expected)
@@ -97,7 +99,7 @@ class Cluster:
                 break
             self._clock.sleep(wait)
             wait = min(1.0, 2 * wait)
-        if missing and not lenient and (self._options.fail_on_data_loss or not required):
+        if missing and not allow_missing and (self._options.fail_on_data_loss or not required):
             raise NoSuchTopicError(
                 f"topic {', '.join(sorted(missing))} does not exist; the option "
                 f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names it"

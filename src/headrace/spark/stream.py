@@ -103,8 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         # With failOnDataLoss=false, a missing topic may have been deleted. If it is misspelled, `_query_start` raises.
-        lenient = not self._options.fail_on_data_loss
-        self._target = self._until_available(lambda: self._cluster.latest(self._cluster.partitions(lenient=lenient)))
+        allow_missing = not self._options.fail_on_data_loss
+        self._target = self._until_available(
+            lambda: self._cluster.latest(self._cluster.partitions(allow_missing=allow_missing))
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return to_spark(self._latest) if self._latest else None

@@ -164,7 +164,7 @@ def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | Non
     if name and kind == "broker-loggers":
         _check_broker(admin, name)
     admin.alter_configs([ConfigResource(_TYPES[kind], name, changes)])
-    click.echo(f"Completed updating {_whose(kind, name, 'config')}.")
+    click.echo(f"Completed updating {_subject(kind, name, 'config')}.")
 
 
 def _check_broker(admin: "Admin", name: str) -> None:
@@ -174,7 +174,7 @@ def _check_broker(admin: "Admin", name: str) -> None:
         raise Failure(f"Broker {name} does not exist; the cluster has {', '.join(broker_ids)}")
 
 
-def _whose(kind: str, name: str, what: str) -> str:
+def _subject(kind: str, name: str, what: str) -> str:
     if name == "":
         return f"default {what} for {kind} in the cluster"
     return f"{what} for {_SINGULAR[kind]} {name}"

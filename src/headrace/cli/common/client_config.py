@@ -29,7 +29,7 @@ def known_configs(properties: Mapping[str, str]) -> dict[str, str]:
     from headrace.client.config.table import ALIASES
 
     dotted = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in properties.items()}
-    translated = _of_tls(dotted)
+    translated = _translate_tls(dotted)
     configs = {name: value for name, value in translated.items() if _is_known(name)}
     if _STRATEGY in configs:
         configs[_STRATEGY] = ",".join(
@@ -54,11 +54,11 @@ def configs_for(kind: str, properties: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in properties.items()
-        if name in table.keys or name in table.refused or name in _by_name(kind)
+        if name in table.keys or name in table.refused or name in _keys_with_names(kind)
     }
 
 
-def _by_name(kind: str) -> tuple[str, ...]:
+def _keys_with_names(kind: str) -> tuple[str, ...]:
     """Returns the configs of a client that are objects in Python and names in a property file."""
     return {"producer": (_PARTITIONER,), "consumer": (_STRATEGY,)}.get(kind, ())
 
@@ -74,17 +74,17 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _of_tls(properties: Mapping[str, str]) -> dict[str, str]:
+def _translate_tls(properties: Mapping[str, str]) -> dict[str, str]:
     """Drops configs of layers that the connection does not use, and replaces Java's names for PEM files."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
-    left_out = {"PLAINTEXT": ("sasl.", "ssl."), "SSL": ("sasl.",)}.get(protocol, ())
-    configs = {name: value for name, value in properties.items() if not name.startswith(left_out)}
+    unused_prefixes = {"PLAINTEXT": ("sasl.", "ssl."), "SSL": ("sasl.",)}.get(protocol, ())
+    configs = {name: value for name, value in properties.items() if not name.startswith(unused_prefixes)}
     if protocol != "SSL":
         return configs
-    for java, ours in (("ssl.truststore", ("ssl.cafile",)), ("ssl.keystore", ("ssl.certfile", "ssl.keyfile"))):
+    for java, our_names in (("ssl.truststore", ("ssl.cafile",)), ("ssl.keystore", ("ssl.certfile", "ssl.keyfile"))):
         if configs.get(f"{java}.type", "").upper() == "PEM" and f"{java}.location" in configs:
             location = configs.pop(f"{java}.location")
-            configs.update(dict.fromkeys(ours, location))
+            configs.update(dict.fromkeys(our_names, location))
             configs.pop(f"{java}.type")
     if "ssl.key.password" in configs:
         configs["ssl.password"] = configs.pop("ssl.key.password")

@@ -50,7 +50,7 @@ class Connection:
 
     servers: str
     properties: dict[str, str] = field(default_factory=dict)
-    _answered: list[str] = field(default_factory=list)
+    _responded: list[str] = field(default_factory=list)
 
     def client_config(
         self, kind: str, overrides: Mapping[str, str] | None = None, defaults: Mapping[str, object] | None = None
@@ -62,7 +62,7 @@ class Connection:
         """
         properties = {**self.properties, **(overrides or {})}
         user_configs = configs_for(kind, properties) if properties else {}
-        servers = self._answered[0] if self._answered else self.servers
+        servers = self._responded[0] if self._responded else self.servers
         return {"client.id": "headrace-cli", **(defaults or {}), **user_configs, "bootstrap.servers": servers}
 
     @contextmanager
@@ -71,7 +71,7 @@ class Connection:
         config = self.client_config("admin")
         if timeout_ms is not None:
             config["default.api.timeout.ms"] = timeout_ms
-        servers = self._answered or self._servers()
+        servers = self._responded or self._servers()
         with self._reach(servers[0], config) if len(servers) == 1 else self._reach_any(servers, config) as admin:
             yield admin
 
@@ -115,9 +115,9 @@ class Connection:
                 results.put(error)
                 return
             with lock:
-                is_first = not self._answered
+                is_first = not self._responded
                 if is_first:
-                    self._answered.append(server)
+                    self._responded.append(server)
             if is_first:
                 results.put(admin)
             else:

@@ -24,7 +24,7 @@ class Progress:
         self._what, self._total = what, total
         self._clock = clock or SystemClock()
         self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" if shown is None else shown
-        self._begun = self._told = self._now()
+        self._started = self._updated = self._now()
         self._length = 0
         self.done = 0
 
@@ -35,12 +35,12 @@ class Progress:
         """Adds to the count. Calls `note` only when it updates the line."""
         self.done += count
         now = self._now()
-        if self._shown and now - self._told >= _EVERY_SECONDS:
-            self._told = now
+        if self._shown and now - self._updated >= _EVERY_SECONDS:
+            self._updated = now
             self._write(self.line(now, note() if note is not None else ""))
 
     def line(self, now: float, note: str = "") -> str:
-        passed = max(now - self._begun, 1e-9)
+        passed = max(now - self._started, 1e-9)
         rate = self.done / passed
         parts = [f"{self.done:,} {self._what}", f"{rate:,.0f}/s"]
         if self._total:

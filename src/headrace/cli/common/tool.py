@@ -125,13 +125,13 @@ class _Kafka(click.Command):
             error.ctx = error.ctx or ctx
             raise
         except Failure as error:
-            raise _named(error, ctx) from None
+            raise _with_command_path(error, ctx) from None
         except BrokenPipeError:
             exit_on_broken_pipe()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (HeadraceError, OSError) as error:
-            raise _named(Failure(sentence(error)), ctx) from error
+            raise _with_command_path(Failure(sentence(error)), ctx) from error
         except Exception as error:  # a bug in Headrace, or in a formatter that the user wrote
             if "HEADRACE_TRACEBACK" in os.environ:
                 raise
@@ -139,7 +139,7 @@ class _Kafka(click.Command):
             for value in ctx.params.values():
                 if isinstance(value, str) and not _is_text(value):
                     text = f"{value!r} is not valid UTF-8"
-            raise _named(Failure(text), ctx) from error
+            raise _with_command_path(Failure(text), ctx) from error
 
 
 class Tool(_Kafka):
@@ -154,7 +154,7 @@ def _exit_as_kafka(error: click.UsageError) -> None:
     error.__dict__["exit_code"] = USAGE_CODE
 
 
-def _named(failure: Failure, ctx: click.Context) -> Failure:
+def _with_command_path(failure: Failure, ctx: click.Context) -> Failure:
     failure.__dict__.setdefault("command_path", ctx.command_path)
     return failure
 

@@ -125,7 +125,9 @@ def consumer_groups(
         },
         "action",
     )
-    way = [flag for name, flag in _RESET_FLAGS.items() if resets[name] is not None and resets[name] is not False]
+    reset_flags = [
+        flag for name, flag in _RESET_FLAGS.items() if resets[name] is not None and resets[name] is not False
+    ]
     for flag, is_set, where in (
         ("--offsets", offsets, ("--describe",)),
         ("--members", members, ("--describe",)),
@@ -138,7 +140,7 @@ def consumer_groups(
         ("--export", export, ("--reset-offsets",)),
         ("--all-topics", all_topics, ("--reset-offsets",)),
         ("--topic", bool(topics), ("--reset-offsets", "--delete-offsets")),
-        *((flag, True, ("--reset-offsets",)) for flag in way),
+        *((flag, True, ("--reset-offsets",)) for flag in reset_flags),
     ):
         only_with(flag, is_set, action in where, " or ".join(where))
     if action not in ("--list", "--validate-regex") and bool(groups) == all_groups:
@@ -157,31 +159,33 @@ def consumer_groups(
             raise click.UsageError("--watch cannot be combined with --members or --state")
         view = "members" if members else "state" if state is not None else "offsets"
         with connection.admin(timeout) as admin:
-            group_ids = _chosen(admin, groups, all_groups)
+            group_ids = _selected_groups(admin, groups, all_groups)
             if watch is None:
                 _describe(admin, group_ids, view, verbose, as_json)
             else:
-                Watch(admin, lambda: _chosen(admin, groups, all_groups), watch, as_json).run()
+                Watch(admin, lambda: _selected_groups(admin, groups, all_groups), watch, as_json).run()
         return 0
     if action == "--delete":
         with connection.admin(timeout) as admin:
-            return _delete(admin, _chosen(admin, groups, all_groups), as_json)
+            return _delete(admin, _selected_groups(admin, groups, all_groups), as_json)
     if action == "--delete-offsets":
         if len(groups) != 1 or not topics:
             raise click.UsageError("--delete-offsets needs exactly one --group and at least one --topic")
         with connection.admin(timeout) as admin:
             return _delete_offsets(admin, groups[0], topics)
-    if len(way) != 1:
+    if len(reset_flags) != 1:
         raise click.UsageError(f"--reset-offsets needs exactly one of {', '.join(_RESET_FLAGS.values())}")
-    if way[0] != "--from-file" and bool(topics) == all_topics:
+    if reset_flags[0] != "--from-file" and bool(topics) == all_topics:
         raise click.UsageError("--reset-offsets needs either --topic or --all-topics")
     if dry_run and execute:
         raise click.UsageError("Expected either --dry-run or --execute, not both")
     if not dry_run and not execute and not export:
         click.echo("Dry run: pass --execute to change the offsets.", err=True)
-    value = next(resets[name] for name, flag in _RESET_FLAGS.items() if flag == way[0])
+    value = next(resets[name] for name, flag in _RESET_FLAGS.items() if flag == reset_flags[0])
     with connection.admin(timeout) as admin:
-        return _reset(admin, _chosen(admin, groups, all_groups), way[0], value, topics, execute, export, as_json)
+        return _reset(
+            admin, _selected_groups(admin, groups, all_groups), reset_flags[0], value, topics, execute, export, as_json
+        )
 
 
 def _validate(text: str) -> int:
@@ -193,14 +197,14 @@ def _validate(text: str) -> int:
     return 0
 
 
-def _chosen(admin: "Admin", groups: tuple[str, ...], all_groups: bool) -> list[str]:
+def _selected_groups(admin: "Admin", groups: tuple[str, ...], all_groups: bool) -> list[str]:
     if all_groups:
         return sorted(group.group_id for group in admin.list_groups() if group.protocol_type in ("consumer", ""))
     return list(dict.fromkeys(groups))
 
 
 def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -> None:
-    states = [_camel(part) for part in (state or "").split(",") if part.strip()]
+    states = [_state_name(part) for part in (state or "").split(",") if part.strip()]
     types = [part.strip().lower() for part in (type_ or "").split(",") if part.strip()]
     wrong = sorted(set(types) - set(_TYPES))
     if wrong:
@@ -230,8 +234,8 @@ def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -
             click.echo(" ".join([f"{name:<{width}}", *(f"{cell:<20}" for cell in cells)]))
 
 
-def _camel(text: str) -> str:
-    """Returns the state name as brokers write it, whatever its case."""
+def _state_name(text: str) -> str:
+    """Returns a state's name as brokers write it. The case of the text does not matter."""
     names = (
         "PreparingRebalance",
         "CompletingRebalance",
@@ -288,7 +292,7 @@ class Watch:
         self._admin, self._names = admin, names
         self._seconds, self._as_json = seconds, as_json
         self._clock = clock or SystemClock()
-        self._before: dict[str, tuple[float, group_views.GroupLag]] = {}
+        self._previous: dict[str, tuple[float, group_views.GroupLag]] = {}
 
     def run(self) -> None:
         self.once()
@@ -304,16 +308,16 @@ class Watch:
         now = self._clock.monotonic()
         rates = {
             group_lag.group.group_id: group_views.Rates(
-                self._before[group_lag.group.group_id][1], group_lag, now - then
+                self._previous[group_lag.group.group_id][1], group_lag, now - then
             )
             for group_lag in group_lags
-            for then, _ in [self._before.get(group_lag.group.group_id, (None, None))]
+            for then, _ in [self._previous.get(group_lag.group.group_id, (None, None))]
             if then is not None
         }
-        self._before = {group_lag.group.group_id: (now, group_lag) for group_lag in group_lags}
+        self._previous = {group_lag.group.group_id: (now, group_lag) for group_lag in group_lags}
         if self._as_json:
             for group_lag in group_lags:
-                click.echo(_one_line(group_views.as_json(group_lag, rates.get(group_lag.group.group_id))))
+                click.echo(_json_line(group_views.as_json(group_lag, rates.get(group_lag.group.group_id))))
             return
         if is_terminal():
             click.echo("\x1b[H\x1b[2J", nl=False)
@@ -322,7 +326,7 @@ class Watch:
             click.echo()
 
 
-def _one_line(document: dict[str, Any]) -> str:
+def _json_line(document: dict[str, Any]) -> str:
     import json
 
     return json.dumps(document)
@@ -365,7 +369,7 @@ def _delete_offsets(admin: "Admin", group: str, topics: tuple[str, ...]) -> int:
 def _reset(
     admin: "Admin",
     names: list[str],
-    way: str,
+    reset_flag: str,
     value: Any,
     topics: tuple[str, ...],
     execute: bool,
@@ -381,12 +385,12 @@ def _reset(
         read_plan,
     )
 
-    if way == "--to-datetime":
+    if reset_flag == "--to-datetime":
         value = parse_datetime(value)
-    elif way == "--by-duration":
+    elif reset_flag == "--by-duration":
         value = max(0, SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000))
     requested_topics, path = parse_topics(topics), value
-    from_file = read_plan(value, names) if way == "--from-file" else {}
+    from_file = read_plan(value, names) if reset_flag == "--from-file" else {}
     described = admin.describe_groups(names, raise_errors=False)
     active = [
         name for name in names if described[name].error is None and described[name].state not in ("Empty", "Dead")
@@ -396,10 +400,10 @@ def _reset(
             f"Assignments can only be reset if the group '{active[0]}' is inactive, but the current state is "
             f"{described[active[0]].state}"
         )
-    reset = Reset(admin, way, value)
+    reset = Reset(admin, reset_flag, value)
     plans: dict[str, Offsets] = {}
     for name in names:
-        if way == "--from-file":
+        if reset_flag == "--from-file":
             if name in from_file:
                 plans[name] = reset.within(from_file[name])
             else:

@@ -110,57 +110,60 @@ def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
 
 
 class Reset:
-    """Computes new offsets. `way` is the flag that selects the method."""
+    """Computes new offsets. `flag` selects the method: `--to-earliest`, `--shift-by` and so on."""
 
-    def __init__(self, admin: "Admin", way: str, value: object = None):
+    def __init__(self, admin: "Admin", flag: str, value: object = None):
         self._admin = admin
-        self._way, self._value = way, value
+        self._flag, self._value = flag, value
 
     def plan(self, group: str, partitions: list[TopicPartition]) -> Offsets:
         from headrace.client.admin.types import OffsetSpec
 
-        if self._way == "--to-earliest":
-            return self._listed(partitions, OffsetSpec.EARLIEST)
-        if self._way == "--to-latest":
-            return self._listed(partitions, OffsetSpec.LATEST)
-        if self._way in ("--to-datetime", "--by-duration"):
-            return self._by_time(partitions, self._value)  # type: ignore[arg-type]
-        if self._way == "--to-offset":
+        if self._flag == "--to-earliest":
+            return self._list_offsets(partitions, OffsetSpec.EARLIEST)
+        if self._flag == "--to-latest":
+            return self._list_offsets(partitions, OffsetSpec.LATEST)
+        if self._flag in ("--to-datetime", "--by-duration"):
+            return self._offsets_at(partitions, self._value)  # type: ignore[arg-type]
+        if self._flag == "--to-offset":
             return self._within(dict.fromkeys(partitions, self._value))  # type: ignore[arg-type]
         committed = {
             tp: committed_offset.offset
             for tp, committed_offset in self._admin.list_group_offsets({group: partitions})[group].offsets.items()
         }
         missing = [tp for tp in partitions if tp not in committed]
-        if self._way == "--shift-by":
+        if self._flag == "--shift-by":
             if missing:
                 raise Failure(f"Group {group} has no committed offset for {missing[0]} to shift")
             assert isinstance(self._value, int)
             return self._within({tp: committed[tp] + self._value for tp in partitions})
-        ends = self._listed(missing, OffsetSpec.LATEST) if missing else {}
+        ends = self._list_offsets(missing, OffsetSpec.LATEST) if missing else {}
         return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
 
     def within(self, plan: Offsets) -> Offsets:
         """Moves offsets into the range from log start to log end."""
         return self._within(plan)
 
-    def _listed(self, partitions: list[TopicPartition], when: int) -> Offsets:
+    def _list_offsets(self, partitions: list[TopicPartition], timestamp: int) -> Offsets:
         if not partitions:
             return {}
-        offsets = self._admin.list_partition_offsets(dict.fromkeys(partitions, when))
+        offsets = self._admin.list_partition_offsets(dict.fromkeys(partitions, timestamp))
         return {tp: offsets[tp].offset for tp in partitions}
 
-    def _by_time(self, partitions: list[TopicPartition], time_ms: int) -> Offsets:
+    def _offsets_at(self, partitions: list[TopicPartition], time_ms: int) -> Offsets:
         from headrace.client.admin.types import OffsetSpec
 
-        offsets = self._listed(partitions, time_ms)
+        offsets = self._list_offsets(partitions, time_ms)
         late = [tp for tp, offset in offsets.items() if offset < 0]
-        return {**offsets, **self._listed(late, OffsetSpec.LATEST)}
+        return {**offsets, **self._list_offsets(late, OffsetSpec.LATEST)}
 
     def _within(self, offsets: Offsets) -> Offsets:
         from headrace.client.admin.types import OffsetSpec
 
-        first, last = self._listed(list(offsets), OffsetSpec.EARLIEST), self._listed(list(offsets), OffsetSpec.LATEST)
+        first, last = (
+            self._list_offsets(list(offsets), OffsetSpec.EARLIEST),
+            self._list_offsets(list(offsets), OffsetSpec.LATEST),
+        )
         in_range = {}
         for tp, offset in offsets.items():
             in_range[tp] = min(max(offset, first[tp]), last[tp])

@@ -98,15 +98,15 @@ def warn_if_inactive(group: "GroupDescription") -> None:
 
 def columns(widths: Sequence[int], cells: Iterable[object]) -> str:
     """Joins cells with spaces, padded as in Kafka's tool. A width of 0 means no padding."""
-    return " ".join(f"{_dash(cell):<{width}}" for width, cell in zip(widths, cells, strict=True))
+    return " ".join(f"{_or_dash(cell):<{width}}" for width, cell in zip(widths, cells, strict=True))
 
 
-def _dash(cell: object) -> str:
+def _or_dash(cell: object) -> str:
     return "-" if cell is None or cell == "" else str(cell)
 
 
 def _width(texts: Iterable[object], least: int = 15) -> int:
-    return max([least, *(len(_dash(text)) for text in texts)])
+    return max([least, *(len(_or_dash(text)) for text in texts)])
 
 
 def print_offsets(group_lag: GroupLag, verbose: bool) -> None:
@@ -119,7 +119,7 @@ def print_offsets(group_lag: GroupLag, verbose: bool) -> None:
             partition.committed,
             partition.end,
             partition.lag,
-            *_reader(partition.member),
+            *_member_cells(partition.member),
         )
         for partition in group_lag.partitions
     ]
@@ -144,7 +144,7 @@ def print_offsets(group_lag: GroupLag, verbose: bool) -> None:
         click.echo(columns(widths, row))
 
 
-def _reader(member: "MemberDescription | None") -> tuple[str | None, str | None, str | None]:
+def _member_cells(member: "MemberDescription | None") -> tuple[str | None, str | None, str | None]:
     if member is None:
         return None, None, None
     return member.member_id, member.host, member.client_id
@@ -273,30 +273,30 @@ def print_members_for_people(group_lag: GroupLag, verbose: bool) -> None:
 class Rates:
     """Consume and produce rates, computed from two observations of a group."""
 
-    def __init__(self, before: GroupLag, now: GroupLag, seconds: float):
+    def __init__(self, earlier: GroupLag, later: GroupLag, seconds: float):
         self._seconds = max(seconds, 1e-9)
-        previous = {partition.tp: partition for partition in before.partitions}
-        self._of: dict[TopicPartition, tuple[float | None, float | None]] = {}
-        for partition in now.partitions:
-            earlier = previous.get(partition.tp)
-            self._of[partition.tp] = (
-                self._rate(earlier.committed if earlier else None, partition.committed),
-                self._rate(earlier.end if earlier else None, partition.end),
+        previous = {partition.tp: partition for partition in earlier.partitions}
+        self._rates: dict[TopicPartition, tuple[float | None, float | None]] = {}
+        for partition in later.partitions:
+            before = previous.get(partition.tp)
+            self._rates[partition.tp] = (
+                self._rate(before.committed if before else None, partition.committed),
+                self._rate(before.end if before else None, partition.end),
             )
 
-    def _rate(self, before: int | None, now: int | None) -> float | None:
-        return None if before is None or now is None else (now - before) / self._seconds
+    def _rate(self, earlier: int | None, later: int | None) -> float | None:
+        return None if earlier is None or later is None else (later - earlier) / self._seconds
 
     def of(self, tp: TopicPartition) -> list[str | None]:
-        return [None if rate is None else f"{rate:,.0f}" for rate in self._of[tp]]
+        return [None if rate is None else f"{rate:,.0f}" for rate in self._rates[tp]]
 
     @property
     def read(self) -> float:
-        return sum(rate or 0.0 for rate, _ in self._of.values())
+        return sum(rate or 0.0 for rate, _ in self._rates.values())
 
     @property
     def written(self) -> float:
-        return sum(rate or 0.0 for _, rate in self._of.values())
+        return sum(rate or 0.0 for _, rate in self._rates.values())
 
     def summary(self, lag: int) -> str:
         """Describes the rates and predicts when the lag will be zero."""

@@ -145,22 +145,22 @@ def _measure(
 ) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
     """Returns the consumer's results, and the interrupt (Ctrl-C or SIGTERM) that ended the run early."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    reader = context.Process(target=read_all, args=(theirs, consumer, topic, count, size), daemon=True)
+    parent_end, child_end = context.Pipe()
+    reader = context.Process(target=read_all, args=(child_end, consumer, topic, count, size), daemon=True)
     _start_without_signals(reader)
-    theirs.close()
+    child_end.close()
     interrupt: KeyboardInterrupt | None = None
     try:
-        _receive(ours)  # the consumer is at the end of the topic
+        _receive(parent_end)  # the consumer is at the end of the topic
         try:
             sender.run()
             if sender.deliveries.failed:
-                ours.send(sender.acknowledged)  # the other records were never written
-            read = _receive(ours)
+                parent_end.send(sender.acknowledged)  # the other records were never written
+            read = _receive(parent_end)
         except KeyboardInterrupt as error:
             interrupt = error
-            ours.send(None)  # stop
-            read = _receive(ours)
+            parent_end.send(None)  # stop
+            read = _receive(parent_end)
         return read, interrupt
     except BrokenPipeError:
         raise Failure(_READER_DIED) from None

@@ -243,7 +243,7 @@ class Run:
         self._clock = SystemClock()
         now = self._clock.monotonic()
         self._whole, self._window, self._steady = Stats(now), Stats(now), None if warmup == 0 else Stats(now)
-        self.deliveries, self._told = DeliveryCounts(), (0, 0)
+        self.deliveries, self._reported = DeliveryCounts(), (0, 0)
         self._ended: float | None = None
 
     def send_all(self, count: int, transaction_seconds: float | None) -> None:
@@ -308,9 +308,9 @@ class Run:
 
     def _report_window(self, now: float) -> None:
         window, records, size = self._window, sum(self.deliveries.records), sum(self.deliveries.bytes)
-        window.records, window.bytes = records - self._told[0], size - self._told[1]
+        window.records, window.bytes = records - self._reported[0], size - self._reported[1]
         click.echo(window.line(now, is_last=False))
-        self._window, self._told = Stats(now), (records, size)
+        self._window, self._reported = Stats(now), (records, size)
 
     def _timed(self, began: float, is_steady: bool) -> Any:
         clock = self._clock

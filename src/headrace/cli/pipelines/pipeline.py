@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.run_settings import RunSettings
     from headrace.pipelines.runner import Runner
 
-_ELSEWHERE = {
+_LAZY_COMMANDS = {
     "audit": ("headrace.cli.pipelines.audit:audit", "Reconcile a pipeline's inputs, outputs and dead letters.")
 }
 """Commands in other modules, imported on use."""
@@ -37,21 +37,21 @@ _ELSEWHERE = {
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+        return sorted([*super().list_commands(ctx), *_LAZY_COMMANDS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
+        if cmd_name not in _LAZY_COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = _ELSEWHERE[cmd_name][0].partition(":")
+        module, _, attribute = _LAZY_COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
-        imported_on_use = {name: summary for name, (_, summary) in _ELSEWHERE.items()}
+        lazy = {name: summary for name, (_, summary) in _LAZY_COMMANDS.items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted({**own, **imported_on_use}.items()))
+            formatter.write_dl(sorted({**own, **lazy}.items()))
 
 
 @click.group(cls=_Commands, no_args_is_help=True)
@@ -74,7 +74,7 @@ def describe(name: str) -> None:
 
     NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
     """
-    with _one_line():
+    with _errors_in_one_line():
         loaded = _load(name)
         click.echo("\n".join(description(loaded)))
 
@@ -84,13 +84,19 @@ def description(definition: Pipeline) -> list[str]:
     lines = [definition.name]
     lines += [f"  {line}".rstrip() for line in definition.description.splitlines()]
     for flow in definition.flows:
-        lines += ["", f"flow {flow.name}", *_table([(name, _source(topic)) for name, topic in flow.sources.items()])]
+        lines += [
+            "",
+            f"flow {flow.name}",
+            *_table([(name, _source_text(topic)) for name, topic in flow.sources.items()]),
+        ]
     places = [
-        (output, _place(place)) for output, output_places in definition.outputs.items() for place in output_places
+        (output, _place_text(place)) for output, output_places in definition.outputs.items() for place in output_places
     ]
     lines += ["", "outputs", *_table(places)]
     if definition.settings:
-        settings = [(f"{name}={_shown(value)}", type(value).__name__) for name, value in definition.settings.items()]
+        settings = [
+            (f"{name}={_setting_text(value)}", type(value).__name__) for name, value in definition.settings.items()
+        ]
         lines += ["", "settings (--set)", *_table(settings)]
     return lines
 
@@ -100,11 +106,11 @@ def _table(rows: list[tuple[str, str]]) -> list[str]:
     return [f"  {name:{width}}  {text}".rstrip() for name, text in rows]
 
 
-def _source(topic: Topic) -> str:
+def _source_text(topic: Topic) -> str:
     return f"topic {topic.name}" if topic.pattern is None else f"topics matching {topic.pattern}"
 
 
-def _place(place: Topic | Table) -> str:
+def _place_text(place: Topic | Table) -> str:
     if isinstance(place, Table):
         return f"table {place.name}, by day and hour of {place.time}"
     if place.name is None:
@@ -112,7 +118,7 @@ def _place(place: Topic | Table) -> str:
     return f"topic {place.name}" + (f", created with {place.partitions} partitions" if place.partitions else "")
 
 
-def _shown(value: object) -> str:
+def _setting_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -186,7 +192,7 @@ def run(
 
     NAME is a built-in pipeline, or a Python file: mine.py, or mine.py:orders if it has several.
     """
-    with _one_line():
+    with _errors_in_one_line():
         with requires_extra("spark"):
             import pyspark  # noqa: F401 - report a missing PySpark before topics are created
         definition = _load(name)
@@ -286,7 +292,7 @@ def _metrics_file(name: str | None) -> Iterator[IO[str] | None]:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def _errors_in_one_line() -> Iterator[None]:
     """Prints errors in one line and exits with 1."""
     try:
         yield

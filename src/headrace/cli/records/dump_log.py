@@ -252,10 +252,10 @@ class LogDump:
                     fields["endTxnMarker"] = marker.control_type.name
                     fields["coordinatorEpoch"] = marker.coordinator_epoch
             elif self._content is not None:
-                fields |= self._shown(self._content, record)
+                fields |= self._decoded_fields(self._content, record)
             self._say("| " + _words(fields) if fields else "", fields)
 
-    def _shown(self, content: Content, record: Any) -> dict[str, str]:
+    def _decoded_fields(self, content: Content, record: Any) -> dict[str, str]:
         try:
             return content.show(record.key, record.value, record.offset)
         except Exception as error:  # user decoders may raise anything

@@ -1,6 +1,6 @@
 """Decodes records of internal topics to JSON, for `console-consumer` and `dump-log`.
 
-Field names and nesting are those of Kafka's tools. Unknown keys decode to None.
+Field names and nesting are the same as in Kafka's tools. Unknown keys decode to None.
 """
 
 import base64

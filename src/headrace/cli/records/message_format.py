@@ -57,7 +57,7 @@ _DESERIALIZERS: dict[str, Show] = {
 def deserializer(name: str) -> Show:
     """Returns the function that converts a key or value into printable bytes."""
     if ":" in name:
-        function = _python(name)
+        function = _import_object(name)
 
         def show(data: bytes) -> bytes:
             text = function(data)
@@ -75,7 +75,7 @@ def deserializer(name: str) -> Show:
 def formatter(name: str, properties: Mapping[str, str]) -> Format:
     if ":" in name:
         return _own_formatter(name, properties)
-    makers: dict[str, Callable[[Mapping[str, str]], Format]] = {
+    factories: dict[str, Callable[[Mapping[str, str]], Format]] = {
         "DefaultMessageFormatter": DefaultFormatter,
         "LoggingMessageFormatter": DefaultFormatter,
         "NoOpMessageFormatter": lambda _: lambda _: b"",
@@ -84,20 +84,20 @@ def formatter(name: str, properties: Mapping[str, str]) -> Format:
         "TransactionLogMessageFormatter": lambda _: _transaction,
         "json": lambda _: json_line,
     }
-    maker = makers.get(name.rpartition(".")[2])
-    if maker is None:
-        raise click.UsageError(f"Unknown formatter {name!r}; expected {', '.join(makers)}, or module:function")
-    return maker(properties)
+    factory = factories.get(name.rpartition(".")[2])
+    if factory is None:
+        raise click.UsageError(f"Unknown formatter {name!r}; expected {', '.join(factories)}, or module:function")
+    return factory(properties)
 
 
 def _own_formatter(name: str, properties: Mapping[str, str]) -> Format:
-    loaded: Any = _python(name)
+    loaded: Any = _import_object(name)
     if isinstance(loaded, type):
         loaded = cast("Any", loaded)(dict(properties))
     return cast("Format", loaded)
 
 
-def _python(name: str) -> Any:
+def _import_object(name: str) -> Any:
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -143,15 +143,17 @@ class DefaultFormatter:
         if flags["epoch"]:
             fields.append(b"Epoch:NOT_PRESENT" if record.leader_epoch < 0 else b"Epoch:%d" % record.leader_epoch)
         if flags["headers"]:
-            headers = [name.encode() + b":" + self._shown(self._show_header, value) for name, value in record.headers]
+            headers = [
+                name.encode() + b":" + self._field_bytes(self._show_header, value) for name, value in record.headers
+            ]
             fields.append(self._between_headers.join(headers) if headers else b"NO_HEADERS")
         if flags["key"]:
-            fields.append(self._shown(self._show_key, record.key))
+            fields.append(self._field_bytes(self._show_key, record.key))
         if flags["value"]:
-            fields.append(self._shown(self._show_value, record.value))
+            fields.append(self._field_bytes(self._show_value, record.value))
         return self._between.join(fields) + self._end
 
-    def _shown(self, show: Show, data: bytes | None) -> bytes:
+    def _field_bytes(self, show: Show, data: bytes | None) -> bytes:
         return self._null if data is None else show(data)
 
 

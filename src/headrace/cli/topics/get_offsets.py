@@ -51,7 +51,7 @@ def get_offsets(
     """Show partition offsets: earliest, latest or by time."""
     if topic_partitions is not None and (topic is not None or partitions is not None):
         raise click.UsageError("--topic-partitions cannot be combined with --topic or --partitions")
-    when = _time(time)
+    offset_spec = _time(time)
     numbers = None if partitions is None else _numbers(partitions)
     rules = [_rule(part) for part in topic_partitions.split(",")] if topic_partitions is not None else None
     name = None if topic is None else _expression(topic)
@@ -65,7 +65,7 @@ def get_offsets(
         selected = [tp for tp in _partitions(admin, exclude_internal_topics) if is_selected(tp)]
         if not selected:
             raise Failure(f"Could not match any {_selection(topic, partitions, topic_partitions)}")
-        results = admin.list_partition_offsets(dict.fromkeys(selected, when), raise_errors=False)
+        results = admin.list_partition_offsets(dict.fromkeys(selected, offset_spec), raise_errors=False)
     listed = {
         tp: results[tp].offset for tp in sorted(selected) if results[tp].error is None and results[tp].offset >= 0
     }

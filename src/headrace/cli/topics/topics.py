@@ -31,9 +31,9 @@ _FILTERS = {
 
 
 def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
-    for name, what in reversed(_FILTERS.items()):
+    for name, condition in reversed(_FILTERS.items()):
         flag = "--" + name.replace("_", "-")
-        function = click.option(flag, name, is_flag=True, help=f"Describe only partitions {what}.")(function)
+        function = click.option(flag, name, is_flag=True, help=f"Describe only partitions {condition}.")(function)
     return function
 
 
@@ -125,9 +125,9 @@ def topics(
         raise click.UsageError("--alter needs --partitions")
     with connection.admin() as admin:
         if action == "--list":
-            _print_names(_matching(admin, topic, exclude_internal), as_json)
+            _print_names(_matching_names(admin, topic, exclude_internal), as_json)
         elif action == "--describe":
-            descriptions = _chosen(
+            descriptions = _selected_topics(
                 admin, topic, topic_id, exclude_internal, if_exists, partition_size_limit_per_response
             )
             _describe(admin, descriptions, chosen_filters[0] if chosen_filters else "", topics_with_overrides, as_json)
@@ -136,9 +136,9 @@ def topics(
             _create(admin, topic, partitions, replication_factor, assignment, configs, if_not_exists, as_json)
         elif action == "--alter":
             assert partitions is not None
-            _alter(admin, _existing(admin, topic, False, if_exists), partitions, assignment)
+            _alter(admin, _existing_names(admin, topic, False, if_exists), partitions, assignment)
         else:
-            for part in in_parts("topics", _existing(admin, topic, False, if_exists), _AT_ONCE):
+            for part in in_parts("topics", _existing_names(admin, topic, False, if_exists), _AT_ONCE):
                 admin.delete_topics(part)
 
 
@@ -159,7 +159,7 @@ def _assignment(text: str) -> list[list[int]]:
     return assignment
 
 
-def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> list[str]:
+def _matching_names(admin: "Admin", pattern: str | None, exclude_internal: bool) -> list[str]:
     names = admin.list_topics(include_internal=not exclude_internal)
     if pattern is None:
         return names
@@ -171,8 +171,8 @@ def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> li
     return [name for name in names if expression.fullmatch(name)]
 
 
-def _existing(admin: "Admin", pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
-    names = _matching(admin, pattern, exclude_internal)
+def _existing_names(admin: "Admin", pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
+    names = _matching_names(admin, pattern, exclude_internal)
     if not names and pattern is not None and not if_exists:
         raise Failure(f"Topic {pattern!r} does not exist as expected")
     return names
@@ -245,7 +245,7 @@ def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[l
         admin.create_partitions(new_partitions)
 
 
-def _chosen(
+def _selected_topics(
     admin: "Admin", pattern: str | None, topic_id: str | None, exclude_internal: bool, if_exists: bool, page: int | None
 ) -> "list[TopicDescription]":
     from headrace.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
@@ -259,7 +259,7 @@ def _chosen(
             if if_exists:
                 return []
             raise Failure(f"Topic with id {topic_id} does not exist") from None
-    names = _existing(admin, pattern, exclude_internal, if_exists)
+    names = _existing_names(admin, pattern, exclude_internal, if_exists)
     if not names:
         return []
     # DescribeTopicPartitions also returns the eligible leader replicas.
@@ -289,7 +289,9 @@ def _describe(
         if only_overridden and not any(entry.source.name.startswith("DYNAMIC_TOPIC") for entry in entries.values()):
             continue
         min_isr = int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
-        partitions = [partition for partition in topic.partitions if _passes(partition, partition_filter, min_isr)]
+        partitions = [
+            partition for partition in topic.partitions if _matches_filter(partition, partition_filter, min_isr)
+        ]
         if partition_filter and not partitions:
             continue
         described.append((topic, overrides, partitions))
@@ -310,7 +312,7 @@ def _describe(
                     click.echo(_partition_line(topic.name, partition))
 
 
-def _passes(partition: "PartitionDescription", partition_filter: str, min_isr: int) -> bool:
+def _matches_filter(partition: "PartitionDescription", partition_filter: str, min_isr: int) -> bool:
     in_sync = len(partition.isr)
     if partition_filter == "under_replicated_partitions":
         return in_sync < len(partition.replicas)
