@@ -11,7 +11,8 @@ A parsed frame has these columns:
 
 1. Spark sends one small row of integers per event to the driver.
 2. The driver compares the rows with the flow's `EventHistory`.
-3. The driver returns the few events that need a mark as a small frame. Spark joins it to the events without moving them.
+3. The driver returns the few events that need a mark as a small frame.
+4. Spark joins this frame to the events without moving them.
 """
 
 import re
