@@ -68,7 +68,7 @@ class MetadataConfig:
     rebootstrap_trigger_ms: float = 300_000
     allow_auto_create: bool = False
     excluded: tuple[str, ...] = ()
-    """Regular expressions; matching topics do not exist for this client."""
+    """Regular expressions. Matching topics do not exist for this client."""
 
 
 class Metadata:

@@ -32,7 +32,7 @@ class PartitionInfo(NamedTuple):
     topic: str
     partition: int
     leader: int
-    """The leader's node id; -1 without a leader."""
+    """The leader's node id, or -1 without a leader."""
     leader_epoch: int
     """-1 from brokers before Kafka 2.1."""
     replicas: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ class TopicInfo(NamedTuple):
     """Sorted by partition number."""
     is_internal: bool = False
     error: type[KafkaError] | None = None
-    """The error that the brokers returned for the topic; `partitions` is then the last known state, if any."""
+    """The error that the brokers returned for the topic. `partitions` is then the last known state, if any."""
     authorized_operations: int = -(2**31)
 
     def partition(self, number: int) -> PartitionInfo | None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=bytes | None)
-    """The type of a consumer's keys; without a deserializer, bytes or None."""
+    """The type of a consumer's keys. Without a deserializer, bytes or None."""
     V = TypeVar("V", default=bytes | None)
     """The type of a consumer's values."""
 else:

@@ -61,7 +61,7 @@ _logger = logging.getLogger(__name__)
 V = TypeVar("V")
 GROUP = CoordinatorType.GROUP
 _LAST_WITH_NAMES = 9
-"""The last version of OffsetCommit and OffsetFetch with topic names; later versions have topic ids."""
+"""The last version of OffsetCommit and OffsetFetch with topic names. Later versions have topic ids."""
 
 
 class GroupsAdmin(PartitionsAdmin):

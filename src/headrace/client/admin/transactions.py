@@ -42,8 +42,8 @@ class TransactionsAdmin(AdminBase):
         *,
         timeout_ms: float | None = None,
     ) -> list[TransactionListing]:
-        """Returns transactional ids: all, or those of some coordinators, producers and states, those with a transaction
-        open for longer than `duration_filter_ms`, or those that match a pattern."""
+        """Returns transactional ids. Filters select coordinators, producers, states, transactions that are open for
+        longer than `duration_filter_ms`, or transactional ids that match a pattern."""
         request = ListTransactionsRequest(
             state_filters=list(state_filters or ()),
             producer_id_filters=list(producer_id_filters or ()),

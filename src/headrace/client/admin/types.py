@@ -144,7 +144,7 @@ class PartitionDescription:
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
     eligible_leaders: tuple[int, ...] | None = None
-    """Eligible leader replicas outside the ISR (KIP-966); None if the broker does not return them."""
+    """Eligible leader replicas outside the ISR (KIP-966), or None if the broker does not return them."""
     last_known_eligible_leaders: tuple[int, ...] | None = None
     error: KafkaError | None = None
 
@@ -405,7 +405,7 @@ class MemberDescription:
     host: str
     assignment: tuple[TopicPartition, ...] = ()
     subscription: tuple[str, ...] = ()
-    """The topics; empty while the group rebalances, and for groups that are not consumer groups."""
+    """The topics. Empty while the group rebalances, and for groups that are not consumer groups."""
     member_metadata: bytes = b""
     member_assignment: bytes = b""
 

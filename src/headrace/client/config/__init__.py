@@ -1,7 +1,7 @@
 """The clients' configuration.
 
     common, producer, consumer, admin    the tables of keys (`PRODUCER_KEYS`, ...): name, type, default, bounds, text
-    table                                how a table parses what the user passed
+    table                                parses the arguments of a constructor
     keywords                             the constructors' keyword arguments, typed and documented; generated
     types                                the parsed configuration (`ProducerConfig`, ...), frozen; generated
 

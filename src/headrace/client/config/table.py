@@ -77,7 +77,7 @@ class ClientTable(Generic[C]):
         self.table = ConfigTable(keys)
         self.objects = {key.name: key for key in objects}
         self.unused = frozenset(unused)
-        """Keys of other clients that are accepted and have no effect here; loading one logs a line."""
+        """Keys of other clients that are accepted and have no effect here. Loading such a key logs a line."""
         self.refused = dict(refused or {})
         """Keys that are rejected because a program that sets one depends on it, with the reason."""
 

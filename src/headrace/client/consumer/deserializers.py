@@ -57,8 +57,8 @@ class DeserializerWithHeaders(Protocol[T_co]):
 
 
 AnyDeserializer: TypeAlias = Deserializer[T] | DeserializerWithHeaders[T] | Callable[[bytes], T]
-"""The deserializers that the config accepts. A function is also called with None for a null; the annotation is
-lenient so that functions such as `json.loads` fit."""
+"""The deserializers that the config accepts. A function is also called with None for a null. The annotation is lenient
+so that functions such as `json.loads` fit."""
 
 
 class StringDeserializer:

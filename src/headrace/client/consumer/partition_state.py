@@ -136,7 +136,7 @@ class PartitionState:
         self.last_stable_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.preferred_replica = -1
-        """The preferred read replica (KIP-392), -1 for none; valid until `preferred_until`."""
+        """The preferred read replica (KIP-392), -1 for none. It is valid until `preferred_until`."""
         self.preferred_until = 0.0
         self.retry_at = 0.0
         """The time of the next attempt after an error, on the monotonic clock."""

@@ -253,8 +253,8 @@ class CommitRequestManager:
             self._task = None
 
     async def _send_merged(self, commits: list[_Commit]) -> list[_Commit]:
-        """Sends commits in one request. Returns the commits to retry: if a synchronous commit is among them, all that
-        failed with a retriable error, so that a retry does not overwrite a later commit."""
+        """Sends commits in one request. Returns the commits to retry: all that failed with a retriable error if a
+        synchronous commit is among them. So a retry does not overwrite a later commit."""
         merged = {tp: offset for commit in commits for tp, offset in commit.offsets.items()}
         errors: dict[TopicPartition, KafkaError | None]
         try:

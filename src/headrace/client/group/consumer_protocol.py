@@ -43,7 +43,7 @@ class Subscription:
     user_data: bytes | None = None
     """Data of the member's assignor."""
     owned: tuple[TopicPartition, ...] = ()
-    """The partitions that the member owns when it joins; empty with the eager protocol."""
+    """The partitions that the member owns when it joins. Empty with the eager protocol."""
     generation: int = NO_GENERATION
     """The generation in which it received them."""
     rack: str | None = None

@@ -37,7 +37,7 @@ class Sender(Protocol):
         """Looks up the coordinator again before the next request."""
 
     def interrupt(self) -> None:
-        """Closes the connection, so that the next request does not queue behind an abandoned JoinGroup: a broker
+        """Closes the connection, so that the next request does not queue behind an abandoned JoinGroup. A broker
         responds in order, and to JoinGroup only when all members have joined."""
 
 

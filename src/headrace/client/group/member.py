@@ -8,7 +8,7 @@ Owner: the loop. Any thread may read `identity`.
     SYNCING     SyncGroup is in flight: a member of the new generation, with an unknown assignment
     STABLE      has an assignment (a listener may still be running)
 
-Only `transition_to` changes the state. `generation` is -1 for a consumer that is not a member: it never joined, or the
+Only `transition_to` changes the state. `generation` is -1 for a consumer that is not a member. It never joined, or the
 group has removed it and may have assigned its partitions to others.
 """
 

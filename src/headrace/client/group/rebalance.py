@@ -9,8 +9,8 @@ removed the member, the step raises `RetryJoin`. The steps:
     sync      SyncGroup; the leader sends the assignment of the group, every member receives its own
     apply     cooperative: revokes the partitions that move to other members and rejoins. Then adds the new partitions
 
-Errors are handled as in Kafka's client: an unknown member id is dropped, a coordinator that moved is looked up again,
-retriable errors are retried, and all others are raised to the user.
+Errors are handled as in Kafka's client. An unknown member id is dropped. A coordinator that moved is looked up again.
+Retriable errors are retried, and all others are raised to the user.
 
 Revoking a partition takes three steps:
 
@@ -100,7 +100,7 @@ class Rebalance:
         self.group_topics: frozenset[str] = frozenset()
         """The subscribed topics of all members, if this member is the leader."""
         self.assigned_topics: Topics | None = None
-        """The topics that the last assignment was computed from, if this member is the leader; otherwise None."""
+        """The topics that the last assignment was computed from, or None if this member is not the leader."""
 
     # ---- prepare
 

@@ -18,10 +18,10 @@ class RebalanceHooks(Protocol):
     1. `SubscriptionState.start_revoking` stops fetching the partitions to revoke.
     2. `wait_for_poll`.
     3. An automatic commit of the processed records.
-    4. `revoked`; then the partitions are removed from the assignment.
+    4. `revoked`. Then the partitions are removed from the assignment.
     5. JoinGroup and SyncGroup. With the cooperative protocol, steps 1 to 4 follow for partitions that the new
        assignment lacks.
-    6. The new assignment takes effect; `assigned`.
+    6. The new assignment takes effect, then `assigned`.
 
     If the group has removed the member, `lost` replaces `revoked`, and nothing is committed.
     """

@@ -122,7 +122,7 @@ class Accumulator:
 
     def append(self, record: SerializedRecord, buffer: bytearray | None = None) -> FutureRecordMetadata | int:
         """Appends a record to a batch, if necessary to a new one. If there is no memory for a new batch, returns the
-        size that it needs: the caller waits for a buffer of that size and calls again with it. A buffer that turns out
+        size that it needs. The caller waits for a buffer of that size and calls again with it. A buffer that turns out
         not to be needed goes back to the pool."""
         due = False
         try:

@@ -43,7 +43,7 @@ __all__ = ["ProducerCore"]
 _logger = logging.getLogger(__name__)
 
 _POOL_IN_FLIGHT = 1000
-"""The sender limits Produce requests itself; metadata requests must not queue behind them."""
+"""The sender limits Produce requests itself. Metadata requests must not queue behind them."""
 _MAX_BATCH_BYTES = 2**29
 _INITIAL_BATCH_BYTES = 16_384
 """Batches start small and grow, so that many partitions with few records do not exhaust the memory."""

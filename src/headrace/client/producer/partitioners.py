@@ -1,10 +1,10 @@
 """Partitioners: choose the partition of records that do not specify one.
 
-- Built-in (compiled in `_send`): records with a key go to the murmur2 hash of the key modulo the number of partitions,
-  as in Java's client, confluent-kafka's `murmur2` and kafka-python; records without a key to the topic's sticky
-  partition.
+- Built-in (compiled in `_send`): the partition of a record with a key is the murmur2 hash of the key modulo the number
+  of partitions, as in Java's client, confluent-kafka's `murmur2` and kafka-python. Records without a key go to the
+  topic's sticky partition.
 - Sticky (KIP-794): all records without keys go to one partition until it has received 16 KB (or `batch.size`, if that
-  is less); the next batch goes to another one. The choice is random, weighted by queue length:
+  is less). The next batch goes to another partition. The choice is random, weighted by queue length:
 
       queued batches     0   3   1          longest + 1 = 4
       weight             4   1   3          4 - queued
@@ -12,7 +12,7 @@
 
   Partitions of brokers that accepted no batch for `partitioner.availability.timeout.ms` are excluded.
 - Round robin, or a user's function: `partitioner(key, all_partitions, available_partitions) -> partition`, as in
-  kafka-python; `available_partitions` are those with a leader.
+  kafka-python. `available_partitions` are the partitions with a leader.
 """
 
 import bisect

@@ -17,7 +17,7 @@ __all__ = ["TIMER_SLACK_SECONDS", "SenderLoop"]
 _logger = logging.getLogger(__name__)
 
 TIMER_SLACK_SECONDS = 0.001
-"""The loop's timers fire up to a millisecond late, because epoll counts in milliseconds; they are set earlier by
+"""The loop's timers fire up to a millisecond late, because epoll counts in milliseconds. So they are set earlier by
 this."""
 _RETRY_SECONDS = 1.0
 

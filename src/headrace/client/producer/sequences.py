@@ -4,8 +4,8 @@ Each batch carries the producer ID, the producer epoch and the sequence number o
 partition's batches in sequence only, and responds to a batch that it already has with the batch's offset. So:
 
 - A batch keeps its sequence number in all retries, and is retried before later batches are sent.
-- Until the first batch of an epoch is acknowledged, its partition has no other batch in flight: a leader without state
-  of a producer accepts any first sequence, so the second batch could get in before the first, which would be lost.
+- Until the first batch of an epoch is acknowledged, its partition has no other batch in flight. A leader without state
+  of a producer accepts any first sequence. So it could accept the second batch before the first, which would be lost.
 - A batch that the broker rejected for good was not written: the batches behind it close the gap
   (`handle_failed_batch`).
 - A batch that expired before its response leaves the partition *unresolved*: no new batch is drained until all batches

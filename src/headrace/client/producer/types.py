@@ -11,4 +11,4 @@ Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | N
 """Record headers: pairs of name and value, or a mapping if all names are unique."""
 
 OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata], Any]
-"""`on_delivery(error, metadata)`: `error` is None if the record was acknowledged; otherwise `metadata.offset` is -1."""
+"""`on_delivery(error, metadata)`: `error` is None if the record was acknowledged. Otherwise `metadata.offset` is -1."""

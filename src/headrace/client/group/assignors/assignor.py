@@ -46,7 +46,7 @@ class Assignor:
     """The base class of all assignors."""
 
     name: ClassVar[str] = ""
-    """The name that the members agree on; sent in JoinGroup."""
+    """The name that the members agree on. JoinGroup contains it."""
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("eager",)
 
     def assign(self, topics: Topics, members: Members) -> Mapping[str, Sequence[TopicPartition]]:

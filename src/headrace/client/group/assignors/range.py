@@ -5,8 +5,9 @@
 - Topics with the same number of partitions and the same members are divided alike. So a member gets the same partitions
   of each topic (co-partitioning).
 
-If members and brokers have racks and the partitions have different racks (KIP-881), partitions first go to members in a
-rack with a replica, within the same quotas. The rest is assigned as if there were no racks.
+Racks matter if members and brokers have racks and the partitions have different racks (KIP-881). Then partitions first
+go to members in a rack with a replica, within the same quotas. The other partitions are assigned as if there were no
+racks.
 """
 
 from collections.abc import Callable

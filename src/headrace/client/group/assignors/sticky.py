@@ -1,7 +1,8 @@
 """The sticky assignors: balanced assignments that move as few partitions as possible.
 
-A member sends the leader its previous partitions and their generation, either in the user data of its subscription
-(sticky, an eager assignor: the member owns nothing when it joins) or as owned partitions (cooperative-sticky):
+A member sends the leader its previous partitions and their generation. With `sticky`, an eager assignor, the member
+owns nothing when it joins, so it sends them in the user data of its subscription. With `cooperative-sticky` it sends
+them as owned partitions. The user data:
 
     sticky               v0: [topic string, [partition int32]]
                          v1: v0 and generation int32
@@ -145,7 +146,7 @@ class CooperativeStickyAssignor(StickyAssignor):
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("cooperative", "eager")
     _keeps_other_rack: ClassVar[bool] = True
     """Kafka's assignor differs: it takes a partition from an owner in another rack even if no member in a matching rack
-    has room, so the partition can move between two members forever, with a rebalance each time."""
+    has room. So the partition can move between two members forever, with a rebalance each time."""
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:  # noqa: ARG002
         return encode(CooperativeUserData(generation=self._generation), 0)
