@@ -1,8 +1,10 @@
 """Background work and scheduled work.
 
-One thread owns a log's state (in a broker, the event loop's). Blocking work (fsync, unlink, compaction) goes to a
-BackgroundRunner as two functions: `work` runs on any thread and uses no shared state; `done` runs on the owner's thread
-with the result and applies it.
+One thread owns a log's state; in a broker it is the event loop's thread. Blocking work (fsync, unlink, compaction) goes
+to a BackgroundRunner as two functions:
+
+- `work` runs on any thread and uses no shared state.
+- `done` runs on the owner's thread with the result and applies it.
 """
 
 import heapq
@@ -70,7 +72,7 @@ class ThreadRunner:
         self._pool.submit(run)
 
     def drain(self, wait: bool = False) -> None:
-        """Runs the `done` functions of finished work; with `wait`, until all work is finished."""
+        """Runs the `done` functions of finished work. With `wait`, waits until all work is finished."""
         while self._pending and (wait or not self._finished.empty()):
             finish = self._finished.get()
             self._pending -= 1
@@ -96,8 +98,9 @@ class Scheduler:
         self._push(self._now_ms() + delay_ms, action, None)
 
     def every(self, period_ms: int, action: Callable[[], object], initial_delay_ms: int | None = None) -> None:
-        first = period_ms if initial_delay_ms is None else initial_delay_ms
-        self._push(self._now_ms() + first, action, period_ms)
+        """Calls `action` periodically, first after `initial_delay_ms` (default: one period)."""
+        first_delay_ms = period_ms if initial_delay_ms is None else initial_delay_ms
+        self._push(self._now_ms() + first_delay_ms, action, period_ms)
 
     def _now_ms(self) -> int:
         """Returns monotonic time, so that changing the system clock neither delays nor triggers tasks."""

@@ -3,7 +3,7 @@
     attempt   0       1       2       3       4          first=100, limit=1000
     wait      100     200     400     800     1000       each +- 20% at random (KIP-144, KIP-580)
 
-Nothing here waits; the caller does.
+The caller waits: this module only computes the times.
 """
 
 from headrace.common.ids import Random

@@ -53,7 +53,9 @@ class ConfigKey:
     """None means not set."""
     doc: str
     low: float | None = None
+    """The lowest allowed value."""
     high: float | None = None
+    """The highest allowed value."""
     choices: tuple[str, ...] | None = None
     synonyms: tuple[Synonym, ...] = ()
     """Broker configs that set the default; the first one that is set wins."""
@@ -67,7 +69,7 @@ class ConfigKey:
         return self.name.replace(".", "_")
 
     def parse(self, raw: object, name: str | None = None) -> Any:
-        """Parses and validates a user's value. `name` is the key in error messages, if not this key's name."""
+        """Parses and validates a user's value. Error messages use `name` (default: this key's name)."""
         key_name = name or self.name
         try:
             value = _PARSERS[self.type](raw)
@@ -196,10 +198,12 @@ class ConfigTable:
         return defaults
 
     def markdown(self, topics: bool = True) -> str:
-        """Returns the reference table of these keys. For topic configs it lists the broker configs, for others whether
-        they are dynamic."""
-        more = "broker key" if topics else "dynamic"
-        lines = [f"| key | type | default | allowed | {more} | meaning |", "|---|---|---|---|---|---|"]
+        """Returns the reference table of these keys.
+
+        For topic configs it has a column of broker configs, for other configs a column for dynamic configs.
+        """
+        extra_column = "broker key" if topics else "dynamic"
+        lines = [f"| key | type | default | allowed | {extra_column} | meaning |", "|---|---|---|---|---|---|"]
         for key in sorted(self.keys.values(), key=lambda key: key.name):
             default = key.format(key.default)
             synonyms = ", ".join(f"`{synonym.name}`" for synonym in key.synonyms)

@@ -1,8 +1,9 @@
 """The table of errors.
 
-Each class is one of Kafka's errors: `code` and `name` are the protocol's, and `retriable` is True if a retry of the
-same request may succeed. The first line of a class's docstring is its description, which clients show to users and
-which follows Kafka's text. Class names and base classes follow kafka-python, so that `except` clauses carry over.
+- Each class is one of Kafka's errors. `code` and `name` are the protocol's. `retriable` is True if a retry of the same
+  request may succeed.
+- The first line of a class's docstring is its description, which clients show to users. It follows Kafka's text.
+- Class names and base classes follow kafka-python, so that `except` clauses carry over.
 """
 
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ class AuthorizationError(BrokerResponseError):
 
 
 def for_code(code: int) -> type[KafkaError]:
-    """Returns the class of an error code; UnknownError for an unknown code, which a newer broker may send."""
+    """Returns the class of an error code. A newer broker may send an unknown code, which is an UnknownError."""
     return ERRORS_BY_CODE.get(code, UnknownError)
 
 
@@ -90,7 +91,7 @@ MAX_MESSAGE_LENGTH = 1000
 
 
 def message_of(error: BaseException) -> str:
-    """Returns the error message for a response. Limits its length, since it may quote what the client sent."""
+    """Returns the error message for a response. Limits its length, because it may quote the client's request."""
     message = str(error)
     return message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[: MAX_MESSAGE_LENGTH - 3]}..."
 

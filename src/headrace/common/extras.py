@@ -3,8 +3,8 @@
     with requires_extra("arrow"):
         import pyarrow as pa
 
-`pip install headrace` installs what a broker, the clients and the shell tools need. Everything else is an extra, and
-using it without its packages raises an error that names the extra.
+`pip install headrace` installs the packages for a broker, the clients and the shell tools. Everything else is an extra.
+Using it without its packages raises an error that names the extra.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class MissingExtraError(HeadraceError, ImportError):
 
 @contextmanager
 def requires_extra(extra: str) -> Iterator[None]:
-    """Turns a failed import of one of the extra's packages into an error that says what to install."""
+    """Turns a failed import of one of the extra's packages into an error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

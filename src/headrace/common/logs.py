@@ -40,7 +40,7 @@ class LineFormatter(logging.Formatter):
 def set_up_logging(levels: Iterable[str] = (), stream: TextIO | None = None) -> logging.Handler:
     """Sends all logs to a stream (default: standard error) and sets log levels (default: INFO).
 
-    A level is `DEBUG` for all loggers, or `broker.dispatch=DEBUG` for one logger and those below it. Returns the
+    A level is `DEBUG` for all loggers, or `broker.dispatch=DEBUG` for one logger and its children. Returns the
     handler, so that callers can remove it.
     """
     logger_levels = [_parse_level(text) for text in levels]

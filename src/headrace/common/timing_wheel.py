@@ -8,19 +8,17 @@ wheel, whose tick is as long as the whole wheel below (here with tick_ms=1 and w
     wheel 2   | 0-399 | 400-799 |  ...             a tick is 400 ms, the wheel covers 8,000 ms
     ...                                            wheels are added for longer delays
 
-When the time of a bucket in a higher wheel begins, its entries move to the buckets of lower wheels; when the time of a
-bucket in wheel 0 begins, its entries are due. Wheels are circular: an emptied bucket is reused for the tick one round
-later.
+When the time of a bucket begins, its entries move to the buckets of lower wheels. In wheel 0, they are due. Wheels are
+circular: an emptied bucket is reused for the tick one round later.
 
     advance to 400:  wheel 2 | 400-799 |  --moves-->  wheel 1 | 420-439 |  ...  and  wheel 0 | 400 | 401 | ...
 
-A heap contains the non-empty buckets by start time, so `advance` skips time in which nothing is due. The heap has at
-most as many items as there are buckets, regardless of the number of entries. Adding and cancelling take constant time,
-and an entry moves at most once per wheel.
-
-One thread owns a Timer and calls all its methods. Callbacks run on that thread and may add and cancel entries. An entry
-never runs early (to the millisecond) and never twice. Entries of different ticks run in order; the order within a tick
-is undefined.
+- A heap contains the non-empty buckets by start time, so `advance` skips time in which nothing is due. The heap has at
+  most one item per bucket, regardless of the number of entries.
+- Adding and cancelling take constant time, and an entry moves at most once per wheel.
+- One thread owns a Timer and calls all its methods. Callbacks run on that thread and may add and cancel entries.
+- An entry never runs early (to the millisecond) and never twice.
+- Entries of different ticks run in order. The order within a tick is undefined.
 """
 
 import heapq
@@ -39,7 +37,7 @@ class TimerEntry:
 
     def __init__(self, deadline_ms: int, callback: Callable[[], object], bucket: "_Bucket"):
         self.deadline_ms = deadline_ms
-        """In monotonic time, rounded up to a tick."""
+        """The due time in monotonic time, rounded up to a tick."""
         self._callback = callback
         self._bucket: _Bucket | None = bucket
 
@@ -70,10 +68,10 @@ class _Bucket:
 
 
 class Timer:
-    """Runs callbacks after a delay; `advance` runs those that are due.
+    """Runs callbacks after a delay. The owner calls `advance` to run the due callbacks.
 
-    `on_earlier` is called when a new entry may be due before all others, so that a loop that sleeps until `next_due_ms`
-    can wake up earlier.
+    The timer calls `on_earlier` when a new entry may be due before all others. A loop that sleeps until `next_due_ms`
+    can then wake up earlier.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class Timer:
         return round(self._clock.monotonic() * 1000)
 
     def add(self, delay_ms: int, callback: Callable[[], object]) -> TimerEntry:
-        """Runs `callback` once after the delay; without a delay, at the next `advance`."""
+        """Runs `callback` once after the delay, or at the next `advance` if there is no delay."""
         now_ms = round(self._clock.monotonic() * 1000)
         if delay_ms <= 0:
             bucket, deadline_ms = self._now_bucket, now_ms

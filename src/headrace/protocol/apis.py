@@ -54,4 +54,4 @@ class Api:
 
 
 APIS: Final = {ApiKey(key): Api(ApiKey(key), *row) for key, row in VERSIONS.items()}
-"""By key; plain integers work, too."""
+"""All APIs by key. Plain integers work as keys, too."""

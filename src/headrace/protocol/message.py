@@ -4,13 +4,12 @@
         index: int = field(INT32, "3+")
         records: Buffer | None = field(RECORDS, "3+", nullable="3+")
 
-One class serves all versions of its struct. A field that a version lacks has its default after reading and is not
-written. The metaclass turns the fields into `__slots__`, and `_message` constructs the objects in C, with keyword
-arguments only. The codec compiles a class at its first use (`_program`), so that importing a module of `messages` is
-cheap.
-
-Wire types and versions ("3", "3-5" or "3+") are those of Kafka's message definitions. `[X]` is an array of X, and a
-message class is a nested struct.
+- One class serves all versions of its struct. If a version lacks a field, the field is not written, and has its default
+  after reading.
+- Wire types and versions ("3", "3-5" or "3+") are as in Kafka's message definitions. `[X]` is an array of X, and a
+  message class is a nested struct.
+- The metaclass turns the fields into `__slots__`. `_message` constructs the objects in C, with keyword arguments only.
+- The codec compiles a class at its first use (`_program`), so importing a module of `messages` is cheap.
 """
 
 from collections.abc import Sequence, Sized
@@ -116,7 +115,7 @@ def field(
 
 
 def parse_versions(text: str) -> tuple[int, int]:
-    """Returns the first and last version of a range; an empty text is an empty range."""
+    """Returns the first and last version of a range. An empty text is an empty range."""
     if not text:
         return 0, -1
     if text.endswith("+"):

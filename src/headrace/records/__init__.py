@@ -1,8 +1,13 @@
 """The record batch of format v2: encoding, decoding, scanning, compression, rows and Arrow columns.
 
-The compiled modules are `_wire` (varints and the parser), `_batch` (header views and validated records), `_rows`,
-`_columns`, `_fetched` (the records of a fetch response) and `_keymap` (compaction). The rest of Headrace accesses
-records only through the names exported here.
+    _wire      varints and the record parser
+    _batch     views of batch headers, and validated records
+    _rows      rows
+    _columns   Arrow columns
+    _fetched   the records of a fetch response
+    _keymap    compaction
+
+These modules are compiled. The rest of Headrace accesses records only through the names exported here.
 """
 
 from headrace.records._batch import (

@@ -21,7 +21,7 @@ HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))
 _LARGEST_HINT = 64 * 1024 * 1024
 _TIMESTAMP_SCALES = {"ms": 1, "us": 1000}
 _LAST_SEQUENCE = 2**31 - 1
-"""The next sequence number is 0."""
+"""After this sequence number, the next one is 0."""
 
 
 def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
@@ -140,10 +140,10 @@ def encode_arrow(
 ) -> list[bytearray]:
     """Encodes the rows of `data` as batches of at most `max_bytes` before compression, but at least one row.
 
-    Columns are selected by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
-    are binary or string. Rows without a timestamp get `timestamp`. Offsets, and sequence numbers if `base_sequence` is
-    set, continue from batch to batch. `fields` are header fields of the batches, and `spare`, a list of buffers to use
-    first.
+    - Columns are selected by name: `value` (required), `key`, `headers`, `timestamp`. Other columns are ignored.
+    - Keys and values are binary or string. Rows without a timestamp get `timestamp`.
+    - Offsets continue from batch to batch, and sequence numbers too if `base_sequence` is set.
+    - `fields` are header fields of the batches, and `spare`, a list of buffers to use first.
     """
     chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
     if "value" not in data.schema.names:

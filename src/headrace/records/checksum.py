@@ -1,7 +1,7 @@
 """CRC-32C with hardware instructions: loads the extension module of the `crc32c` package without the package.
 
-Importing the package would also import its command line and read its own version, which takes 3 MB and more time than
-the import of the rest of the client.
+Importing the package would also import its command line and read its own version. That takes 3 MB, and more time than
+importing the rest of the client.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """The compression codecs of record batches, in the formats that Kafka's clients write.
 
 - gzip: one member.
-- snappy: the Java client uses the "xerial" framing: a 16-byte header (magic, version 1, compatible version 1), then
-  chunks of at most 32 KiB, each after its 4-byte compressed length. librdkafka writes one bare snappy block. Both are
-  read; the framed form is written.
-- lz4: the frame format with independent blocks of 64 KiB and only a header checksum, as both clients write it; Kafka's
+- snappy: the Java client writes the "xerial" framing, librdkafka one bare snappy block. Headrace reads both and writes
+  the framing: a 16-byte header (magic, version 1, compatible version 1), then chunks of at most 32 KiB, each after its
+  4-byte compressed length.
+- lz4: the frame format with independent blocks of 64 KiB and only a header checksum, as both clients write it. Kafka's
   Java reader accepts no other kind of block. As in Java, level 9, the default, means the fast compressor.
 - zstd: one frame.
 

@@ -7,9 +7,11 @@ An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-chec
     orders 0 1234            topic, partition, offset
     orders 1 99
 
-`leader-epoch-checkpoint` in a partition's directory has the same first two lines, then lines of `epoch start-offset`.
-`partition.metadata` contains `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a log
-directory.
+Other files:
+
+    leader-epoch-checkpoint   in a partition's directory: the same first two lines, then lines of `epoch start-offset`
+    partition.metadata        in a partition's directory: `version: 0` and `topic_id: <id>`
+    meta.properties           in a log directory: the node that owns it
 """
 
 from collections.abc import Iterable, Mapping
@@ -132,7 +134,7 @@ class MetaProperties:
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> "MetaProperties | None":
-        """Reads version 1, which KRaft writes, or version 0, which ZooKeeper brokers wrote. None without a file."""
+        """Reads version 1 (KRaft) or version 0 (ZooKeeper brokers). Returns None if there is no file."""
         path = directory / META_PROPERTIES_FILE
         if not files.exists(path):
             return None

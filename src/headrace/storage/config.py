@@ -322,9 +322,9 @@ MANAGER_KEYS = ConfigTable(
 
 
 def _check_table_matches(cls: type, table: ConfigTable) -> None:
-    missing = {field.name for field in fields(cls)} ^ {key.attribute for key in table.keys.values()}
-    if missing:
-        raise TypeError(f"{cls.__name__} and its config table differ in {sorted(missing)}")
+    mismatched = {field.name for field in fields(cls)} ^ {key.attribute for key in table.keys.values()}
+    if mismatched:
+        raise TypeError(f"{cls.__name__} and its config table differ in {sorted(mismatched)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ class LogConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object] | None = None) -> "LogConfig":
-        """Parses and validates Kafka's topic configs; missing ones have their defaults."""
+        """Parses and validates Kafka's topic configs. Missing configs have their defaults."""
         config = cls(**LOG_KEYS.parse(properties or {}))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
@@ -377,8 +377,10 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The time after which the active segment rolls. The active segment is never compacted, so a compacted topic
-        must also roll within `max.compaction.lag.ms`."""
+        """The time after which the active segment rolls.
+
+        The active segment is never compacted, so a compacted topic must also roll within `max.compaction.lag.ms`.
+        """
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
@@ -432,4 +434,4 @@ _check_table_matches(LogConfig, LOG_KEYS)
 _check_table_matches(ManagerConfig, MANAGER_KEYS)
 
 LARGEST_RELATIVE_OFFSET = INT_MAX
-"""Indexes store offsets relative to their segment's base offset in 32 bits."""
+"""The largest offset in an index, which stores offsets relative to the segment's base offset in 32 bits."""

@@ -7,7 +7,7 @@ FaultyFileSystem fails chosen operations, runs full, or simulates a kill of the 
     files.fill_up(room_bytes=100)               # the write that exceeds 100 bytes writes them, then raises ENOSPC
     files.kill_after(7)                         # the eighth change of the disk, and all later ones, raise Killed
 
-PowerLossFileSystem also tracks what is durable. `crash` turns the directory on the real disk into a state that a power
+PowerLossFileSystem also tracks durable content. `crash` turns the directory on the real disk into a state that a power
 loss could leave:
 
     files = PowerLossFileSystem(tmp_path)
@@ -44,7 +44,7 @@ _READ_OPERATIONS = ("open", "read", "list")
 
 
 class Killed(BaseException):
-    """The simulated kill of the process. Not an Exception, so that no code between here and the test handles it."""
+    """The simulated kill of the process. It is not an Exception, so the tested code does not handle it."""
 
 
 @dataclass
@@ -126,8 +126,10 @@ class FaultyFileSystem(FileSystem):
     def fail(
         self, operation: str, pattern: str = "*", error: int = errno.EIO, *, skip: int = 0, times: int | None = None
     ) -> Fault:
-        """Fails an operation on paths that match the pattern; `*` also matches slashes. The first `skip` operations
-        pass, the next `times` (default: all) fail."""
+        """Fails an operation on paths that match the pattern. `*` also matches slashes.
+
+        The first `skip` operations pass, the next `times` (default: all) fail.
+        """
         fault = Fault(operation, pattern, error, skip, times)
         self._faults.append(fault)
         return fault
@@ -137,8 +139,10 @@ class FaultyFileSystem(FileSystem):
         self._room_bytes, self._room_pattern = room_bytes, pattern
 
     def kill_after(self, changes: int, torn: bool = False) -> None:
-        """Simulates a kill after this many more changes; with `torn`, in the middle of the next change if that is a
-        write. After that nothing changes the disk until `heal`."""
+        """Simulates a kill after this many more changes. After that nothing changes the disk until `heal`.
+
+        With `torn`, the kill happens in the middle of the next change if that is a write.
+        """
         self._kill_at, self._torn_kill = self.changes + changes, torn
 
     def heal(self) -> None:
@@ -180,7 +184,7 @@ class FaultyFileSystem(FileSystem):
             return allowed, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def changing(self, file: FaultyFile, position: int) -> None:
-        """Called before a file is changed at a position or after it."""
+        """Called before a file is changed at or after a position."""
 
     def sync_file(self, file: FaultyFile) -> None:
         if self._syncs:
@@ -244,8 +248,10 @@ class FaultyFileSystem(FileSystem):
 
 @dataclass
 class _File:
-    """A tracked file. `safe_bytes` are unchanged since the last sync. `last_seen` is the content when the file lost its
-    name or the power was lost."""
+    """A tracked file.
+
+    `safe_bytes` are unchanged since the last sync. `last_seen` is the content at the power loss or before removal.
+    """
 
     synced: bytes = b""
     was_synced: bool = False
@@ -255,15 +261,14 @@ class _File:
 
 @dataclass
 class _Directory:
-    """A tracked directory. `names` are the current entries, `synced` the durable ones; `changes` lead from `synced` to
-    `names`."""
+    """A tracked directory: the current entries, the durable entries, and the changes between them."""
 
     names: "dict[str, _File | _Directory]" = field(default_factory=dict)
     synced: "dict[str, _File | _Directory]" = field(default_factory=dict)
     changes: "list[dict[str, _File | _Directory | None]]" = field(default_factory=list)
 
     def change(self, changed: "dict[str, _File | _Directory | None]") -> None:
-        """Sets entries, and removes those that are None, in one step."""
+        """Sets entries in one step; None removes an entry."""
         _apply(self.names, changed)
         self.changes.append(changed)
 
@@ -309,7 +314,7 @@ class PowerLossFileSystem(FaultyFileSystem):
     def crash(self, random: Random) -> None:
         """Simulates a power loss. Nothing may use the file system at that time; open files become invalid.
 
-        Afterwards `root` contains what survived, which is durable, and all faults are removed.
+        Afterwards `root` contains the surviving files, which are durable, and all faults are removed.
         """
         with self._guard:
             self._record_content(self._tree, self.root)

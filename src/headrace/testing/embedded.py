@@ -1,7 +1,7 @@
 """A broker in the test's process: the broker of `headrace server`, on a free port and with a temporary directory.
 
 The broker runs on its own event loop in its own thread. All methods may be called from the test's thread and block
-until they are done. Functions that inspect the broker (`call`, `wait_until`) run on its event loop.
+until they are complete. Functions that inspect the broker (`call`, `wait_until`) run on its event loop.
 """
 
 import asyncio
@@ -41,9 +41,11 @@ _RETENTION_KEYS = ("log.retention.ms", "log.retention.minutes", "log.retention.h
 class EmbeddedBroker:
     """A broker that runs during a `with` or `async with` block.
 
-    `properties` are Kafka's broker configs; if they have `listeners`, the first one is the broker's `address`. `topics`
-    maps names to partition counts; missing topics are created at the start. `data_dir` is kept; by default the broker
-    uses a temporary directory, which survives restarts and is deleted at the end of the block.
+    - `properties`: Kafka's broker configs. If they have `listeners`, the first listener is the broker's `address`.
+    - `topics`: partition counts by topic name. The start creates the missing topics.
+    - `data_dir`: kept after the block. By default the broker uses a temporary directory, which survives restarts and is
+      deleted at the end of the block.
+    - `port`: by default a free port.
     """
 
     def __init__(
@@ -190,8 +192,10 @@ class EmbeddedBroker:
     # ---- pausing
 
     def pause(self) -> None:
-        """Blocks the broker's event loop, like SIGSTOP. Connections stay open and the system still accepts new ones,
-        but the broker does not respond until `resume`."""
+        """Blocks the broker's event loop, like SIGSTOP, until `resume`.
+
+        Connections stay open and the system still accepts new ones, but the broker does not respond.
+        """
         if self._resumed is not None:
             return
         paused, resumed = threading.Event(), threading.Event()
@@ -273,7 +277,7 @@ class EmbeddedBroker:
         return self._thread
 
     def _faults_changed(self) -> None:
-        """Intercepts requests only while there are faults."""
+        """Sets the dispatcher's `intercept` only while there are faults: it costs time for each request."""
         if self._thread is not None:
             self._thread.broker.dispatcher.intercept = self.faults.intercept if self.faults else None
 
@@ -329,8 +333,11 @@ class _BrokerThread:
 
 
 def _free_port() -> int:
-    """Returns a free port below the ephemeral ports. While the broker is down, a client that keeps connecting to a free
-    ephemeral port may get that port as its own source port, connect to itself, and occupy the broker's port."""
+    """Returns a free port below the ephemeral ports.
+
+    While the broker is down, a client may keep connecting to its port. If the port were ephemeral, the system could
+    assign it to the client as source port. The client would connect to itself and occupy the broker's port.
+    """
     ports = range(_MIN_PORT, _first_ephemeral_port())
     random = make_random()
     for _ in range(_PORT_ATTEMPTS):

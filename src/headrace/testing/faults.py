@@ -4,8 +4,8 @@
     with broker.faults.delay(ApiKey.FETCH, 500) as fault: ...                     delays every fetch in the block
     fault.wait_for_hits(1)                                                        waits for the first affected request
 
-The first fault that matches a request is applied; faults are tried in the order of their creation. Faults may be added
-and removed from any thread; the broker's event loop calls `intercept` and applies them.
+Faults are tried in the order of their creation, and the first one that matches a request is applied. Any thread may add
+and remove faults. The broker's event loop calls `intercept` and applies them.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Faults:
     def delay(
         self, api: ApiKey, ms: int, times: int | None = None, when: Callable[[RequestContext], bool] | None = None
     ) -> Fault:
-        """Delays the handling of a request, and with it the responses to later requests on the same connection."""
+        """Delays the handling of a request. Later responses on the same connection wait for it."""
         return self._add(api, Delay(ms), times, when)
 
     def error(
@@ -145,8 +145,10 @@ class Faults:
         self._changed()
 
     def close_silenced_connections(self) -> None:
-        """Closes the connections whose responses were dropped, on the broker's event loop. A stopping broker would wait
-        for those responses."""
+        """Closes the connections whose responses were dropped, because a stopping broker would wait for the responses.
+
+        Runs on the broker's event loop.
+        """
         silenced, self._silenced[:] = list(self._silenced), []
         for context in silenced:
             context.close("the broker stops")
@@ -223,7 +225,7 @@ class DropReply:
     """Handles the request and drops its response."""
 
     def __init__(self, silenced: list[RequestContext] | None):
-        """With a list, adds the request to it and keeps the connection open; without, closes the connection."""
+        """With a list, adds the request to it and keeps the connection open. Without a list, closes the connection."""
         self._silenced = silenced
 
     def __str__(self) -> str:

@@ -38,8 +38,11 @@ def headrace_properties() -> dict[str, object]:
 def headrace_broker(
     headrace_properties: dict[str, object], request: pytest.FixtureRequest
 ) -> "Iterator[EmbeddedBroker]":
-    """A running broker, shared by all tests of a run. After each test its faults are cleared, with a warning about
-    faults that no request has hit; a paused or stopped broker is resumed or started again."""
+    """A running broker, shared by all tests of a run.
+
+    After each test its faults are cleared, with a warning about faults that no request has hit. A paused broker is
+    resumed, and a stopped broker is started again.
+    """
     from headrace.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(headrace_properties) as broker:
@@ -52,8 +55,10 @@ def headrace_broker(
 
 @pytest.fixture
 def headrace_topic(headrace_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new topic that only this test uses. It has one partition unless the test is marked
-    `@pytest.mark.headrace_topic(partitions=3, configs={"cleanup.policy": "compact"})`."""
+    """The name of a new topic that only this test uses, by default with one partition.
+
+    The mark `@pytest.mark.headrace_topic(partitions=3, configs={"cleanup.policy": "compact"})` changes that.
+    """
     marker = request.node.get_closest_marker("headrace_topic")
     partitions, configs = _marker_arguments(*marker.args, **marker.kwargs) if marker is not None else (1, None)
     name = f"{re.sub(r'[^A-Za-z0-9-]+', '-', request.node.name)[:_MAX_NAME_LENGTH]}-{next(_NUMBERS)}"
@@ -84,5 +89,5 @@ def _restore(broker: "EmbeddedBroker") -> None:
     if not broker.is_running:
         broker.start()
     if unused:
-        listed = "; ".join(map(str, unused))
-        warnings.warn(UnusedFaultWarning(f"No request met these faults of the test: {listed}"), stacklevel=2)
+        fault_list = "; ".join(map(str, unused))
+        warnings.warn(UnusedFaultWarning(f"No request met these faults of the test: {fault_list}"), stacklevel=2)
