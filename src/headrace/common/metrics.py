@@ -103,10 +103,10 @@ class Histogram:
         if not self.count:
             return 0.0
         rank = max(1, math.ceil(self.count * percent / 100))
-        seen = 0
+        cumulative_count = 0
         for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            if seen >= rank:
+            cumulative_count += self._buckets[bucket]
+            if cumulative_count >= rank:
                 return min(max(self._middle(bucket), self.smallest), self.largest)
         return self.largest
 
@@ -152,12 +152,12 @@ class Meter:
         elapsed = now - self._then
         if elapsed <= 0:
             return
-        latest = (self.count - self._count_then) / elapsed
-        first = self._then == self._started
-        for number, minutes in enumerate(self.MINUTES):
+        latest_rate = (self.count - self._count_then) / elapsed
+        is_first_update = self._then == self._started
+        for index, minutes in enumerate(self.MINUTES):
             # The first average has no previous value to be weighted against.
-            weight = 1.0 if first else 1 - math.exp(-elapsed / (60 * minutes))
-            self._rates[number] += weight * (latest - self._rates[number])
+            weight = 1.0 if is_first_update else 1 - math.exp(-elapsed / (60 * minutes))
+            self._rates[index] += weight * (latest_rate - self._rates[index])
         self._then, self._count_then = now, self.count
 
     def sample(self) -> Sample:

@@ -36,11 +36,11 @@ def parse_properties(text: str, source: str = "properties") -> dict[str, str]:
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = _end_of_key(line)
-        rest = line[end:].lstrip(_BLANKS)
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip(_BLANKS)
+        value = line[end:].lstrip(_BLANKS)
+        if value[:1] in ("=", ":"):
+            value = value[1:].lstrip(_BLANKS)
         try:
-            properties[_unescape(line[:end])] = _unescape(rest)
+            properties[_unescape(line[:end])] = _unescape(value)
         except ValueError as error:
             raise ConfigError(f"{source}, line {number}: {error}") from None
     return properties
@@ -51,7 +51,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     number = 0
     while number < len(lines):
-        first = number + 1
+        first_number = number + 1
         line = lines[number].lstrip(_BLANKS)
         number += 1
         if not line or line[0] in "#!":
@@ -63,7 +63,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             line += lines[number].lstrip(_BLANKS)
             number += 1
         if line:
-            yield first, line
+            yield first_number, line
 
 
 def _is_continued(line: str) -> bool:

@@ -311,17 +311,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._timer_at = _NEVER
         if not self._in_flight_requests:
             return
-        first = min(self._in_flight_requests, key=lambda request: request.deadline)
-        if first.deadline > self._loop.time():
-            self._set_timer(first.deadline)
+        request = min(self._in_flight_requests, key=lambda item: item.deadline)
+        if request.deadline > self._loop.time():
+            self._set_timer(request.deadline)
             return
         self._stats.request_timeouts += 1
-        seconds = first.deadline - first.sent_at
-        text = f"{self.node} did not respond to {first.api.name} within {seconds * 1000:.0f} ms"
-        if not first.future.done():
-            first.future.set_exception(RequestTimedOutError(text))
-            first.future.exception()
-        self._fail(KafkaConnectionError(f"{text}, so the connection was closed", sent=True))
+        seconds = request.deadline - request.sent_at
+        message = f"{self.node} did not respond to {request.api.name} within {seconds * 1000:.0f} ms"
+        if not request.future.done():
+            request.future.set_exception(RequestTimedOutError(message))
+            request.future.exception()
+        self._fail(KafkaConnectionError(f"{message}, so the connection was closed", sent=True))
 
     def _fail(self, error: KafkaConnectionError) -> None:
         """Closes the connection and fails all requests in flight. Later calls do nothing."""

@@ -50,8 +50,8 @@ class InvalidFrameError(HeadraceError):
 
 
 def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
-    for start, name in _OTHER_PROTOCOLS:
-        if prefix.startswith(start):
+    for magic, name in _OTHER_PROTOCOLS:
+        if prefix.startswith(magic):
             return f"this looks like {name}"
     if size <= 0:
         return f"a frame of {size} bytes"
@@ -207,8 +207,8 @@ class FrameReader:
         if remaining_bytes == 0:
             self._start = self._end = 0
             self._small_run += 1
-            kept = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
-            if not kept or self._memory.held_bytes > self._memory.keep_bytes:
+            keep = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
+            if not keep or self._memory.held_bytes > self._memory.keep_bytes:
                 self._release()
         elif need > capacity:
             self._move(need)

@@ -35,7 +35,7 @@ class LinkStats:
         self.requests: dict[int, int] = {}
         """The number of requests by API key."""
         self.latency = Histogram()
-        """Seconds between a request and its response."""
+        """The time in seconds between a request and its response."""
         self.throttle = Histogram()
         """Throttle times of responses in milliseconds."""
 

@@ -23,25 +23,25 @@ class Node(NamedTuple):
 
 def parse_address(text: str) -> tuple[str, int]:
     """Parses `host`, `host:port`, `[::1]:9092` or `PLAINTEXT://host:port`."""
-    rest = text.strip().rpartition("://")[2].rstrip("/")
-    if rest.startswith("["):
-        host, bracket, port = rest[1:].partition("]")
-        ok = bool(bracket) and (not port or port.startswith(":"))
+    address = text.strip().rpartition("://")[2].rstrip("/")
+    if address.startswith("["):
+        host, bracket, port = address[1:].partition("]")
+        is_valid = bool(bracket) and (not port or port.startswith(":"))
         port = port[1:]
-    elif rest.count(":") > 1:
-        host, port, ok = rest, "", True  # an IPv6 address without a port
+    elif address.count(":") > 1:
+        host, port, is_valid = address, "", True  # an IPv6 address without a port
     else:
-        host, _, port = rest.partition(":")
-        ok = True
+        host, _, port = address.partition(":")
+        is_valid = True
     if not port:
-        number = DEFAULT_PORT
+        port_number = DEFAULT_PORT
     elif port.isascii() and port.isdigit():
-        number = int(port)
+        port_number = int(port)
     else:
-        number = -1
-    if not ok or not host or not 0 < number < 65_536:
+        port_number = -1
+    if not is_valid or not host or not 0 < port_number < 65_536:
         raise ConfigError(f"{text!r} is not an address: expected host:port, with a port from 1 to 65535")
-    return host, number
+    return host, port_number
 
 
 def parse_addresses(texts: Iterable[str]) -> list[tuple[str, int]]:

@@ -61,10 +61,10 @@ class ResponseMemory:
                 self._buffers.append(self._buffers.pop(index))
                 return memoryview(self._buffers[-1])[:size]
         buffer = _new_buffer(-(-size // ROUND_BYTES) * ROUND_BYTES)
-        held = len(buffer) + sum(map(len, self._buffers))
-        while self._buffers and (held > self.max_bytes or len(self._buffers) >= self.max_count):
-            held -= len(self._buffers.pop(0))
-        if held <= self.max_bytes:
+        held_bytes = len(buffer) + sum(map(len, self._buffers))
+        while self._buffers and (held_bytes > self.max_bytes or len(self._buffers) >= self.max_count):
+            held_bytes -= len(self._buffers.pop(0))
+        if held_bytes <= self.max_bytes:
             self._buffers.append(buffer)
         return memoryview(buffer)[:size]
 
@@ -158,8 +158,8 @@ class ResponseReader:
 
 
 def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
-    for start, name in _OTHER_PROTOCOLS:
-        if prefix.startswith(start):
+    for magic, name in _OTHER_PROTOCOLS:
+        if prefix.startswith(magic):
             return f"the peer looks like {name}"
     if size < 4:
         return f"a response of {size} bytes"

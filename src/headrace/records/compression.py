@@ -170,13 +170,13 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytearray:
     fast = level == LEVELS[Compression.LZ4][2]
     compressor = _cramjam().lz4.Compressor(level=1 if fast else level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
-    checked = memoryview(compressor.finish())
+    checksummed = memoryview(compressor.finish())
     # The library adds a checksum after each block. Kafka's clients do not, since the batch has a CRC; remove them.
     framed = bytearray(_LZ4_HEADER)
     position = len(_LZ4_HEADER)
-    while length := int.from_bytes(checked[position : position + 4], "little"):
+    while length := int.from_bytes(checksummed[position : position + 4], "little"):
         end = position + 4 + (length & ~_LZ4_STORED)
-        framed += checked[position:end]
+        framed += checksummed[position:end]
         position = end + 4
     return framed + bytes(4)
 

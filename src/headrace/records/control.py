@@ -1,7 +1,9 @@
 """Control batches: the transaction markers that end a transaction in a partition.
 
-A control batch has one record. Its key is `version int16, type int16` (0 abort, 1 commit); the value of a marker is
-`version int16, coordinator epoch int32`.
+A control batch has one record:
+
+    key     version int16, type int16 (0 abort, 1 commit)
+    value   version int16, coordinator epoch int32
 """
 
 import struct
@@ -72,6 +74,6 @@ def read_marker(records: BatchRecords) -> EndTransactionMarker | None:
     return EndTransactionMarker(ControlType(control_id), _VALUE.unpack_from(value)[1])
 
 
-def _malformed(records: BatchRecords, what: str) -> CorruptRecordError:
+def _malformed(records: BatchRecords, problem: str) -> CorruptRecordError:
     position = records.batch.position
-    return CorruptRecordError(f"batch at byte {position} has {what}", position)
+    return CorruptRecordError(f"batch at byte {position} has {problem}", position)

@@ -33,8 +33,8 @@ META_PROPERTIES_FILE = "meta.properties"
 
 
 def format_checkpoint(lines: Iterable[str]) -> bytes:
-    body = list(lines)
-    return "\n".join(["0", str(len(body)), *body, ""]).encode()
+    entry_lines = list(lines)
+    return "\n".join(["0", str(len(entry_lines)), *entry_lines, ""]).encode()
 
 
 def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:

@@ -277,8 +277,8 @@ class CleaningJob:
         # The scan may not see the markers of transactions that ended before the dirty range.
         tracker = TransactionTracker([entry for entry in self.aborted if entry.last_offset >= self.first_dirty_offset])
         end_of_read_range = self.first_dirty_offset
-        for source, following in zip(dirty, [*dirty[1:], None], strict=True):
-            source_end = following.base_offset if following is not None else self.end_offset
+        for source, next_source in zip(dirty, [*dirty[1:], None], strict=True):
+            source_end = next_source.base_offset if next_source is not None else self.end_offset
             if source_end <= self.first_dirty_offset:
                 continue
             for batch in self._batches(source, throttle):
@@ -308,8 +308,8 @@ class CleaningJob:
         """Groups adjacent segments that fit into one by size, index entries and offsets."""
         groups: list[list[SourceSegment]] = []
         cleanable = [source for source in self.sources if source.base_offset < end_offset]
-        for source, following in zip(cleanable, [*cleanable[1:], None], strict=True):
-            last_offset = following.base_offset - 1 if following is not None else self.end_offset
+        for source, next_source in zip(cleanable, [*cleanable[1:], None], strict=True):
+            last_offset = next_source.base_offset - 1 if next_source is not None else self.end_offset
             if groups and self._fits(groups[-1], source, last_offset):
                 groups[-1].append(source)
             else:
@@ -339,11 +339,11 @@ class CleaningJob:
         positions: list[BatchPosition] = []
         for source in sources:
             for batch in self._batches(source, throttle):
-                kept = self._clean_batch(batch, offsets, tracker)
-                if kept is None:
+                retained = self._clean_batch(batch, offsets, tracker)
+                if retained is None:
                     continue
-                positions.append(BatchPosition.of(RecordBatch(kept), len(pending)))
-                pending += kept
+                positions.append(BatchPosition.of(RecordBatch(retained), len(pending)))
+                pending += retained
                 if len(pending) >= self.cleaner_config.io_buffer_bytes:
                     self._write(cleaned, pending, positions, throttle)
                     pending, positions = bytearray(), []
@@ -370,7 +370,7 @@ class CleaningJob:
         self.stats.records_read += batch.count
         horizon = batch.delete_horizon_ms
         horizon_passed = horizon is not None and horizon <= self.now_ms
-        kept: memoryview | bytearray | None
+        retained: memoryview | bytearray | None
         is_control = batch.is_control
         has_no_data = is_control and tracker.is_marker_without_data(batch, self._control_type(batch))
         aborted = not is_control and tracker.is_aborted(batch)
@@ -379,14 +379,14 @@ class CleaningJob:
             return batch.raw  # beyond the cleaned range, in a partly cleaned segment
         if is_control:
             needs_horizon = has_no_data and horizon is None
-            kept = None if has_no_data and horizon_passed else self._keep_marker(batch, needs_horizon)
+            retained = None if has_no_data and horizon_passed else self._keep_marker(batch, needs_horizon)
         elif aborted:
-            kept = None
+            retained = None
         else:
-            kept = self._keep_records(batch, offsets, drop_tombstones=horizon_passed)
-        if kept is None and self._must_keep_header(batch):
+            retained = self._keep_records(batch, offsets, drop_tombstones=horizon_passed)
+        if retained is None and self._must_keep_header(batch):
             return encode_empty_batch(batch)
-        return kept
+        return retained
 
     def _keep_marker(self, batch: RecordBatch, needs_horizon: bool) -> memoryview | bytearray | None:
         if batch.count == 0:
@@ -400,12 +400,12 @@ class CleaningJob:
         self, batch: RecordBatch, offsets: OffsetMap, drop_tombstones: bool
     ) -> memoryview | bytearray | None:
         records = batch.records(self.cleaner_config.max_inflated_bytes)
-        mask, kept, has_tombstones = offsets.select(records, self.cleaned_up_to, drop_tombstones)
-        self.stats.records_kept += kept
-        if kept == 0:
+        mask, kept_count, has_tombstones = offsets.select(records, self.cleaned_up_to, drop_tombstones)
+        self.stats.records_kept += kept_count
+        if kept_count == 0:
             return None
         needs_horizon = has_tombstones and batch.delete_horizon_ms is None
-        if kept == len(records) and not needs_horizon:
+        if kept_count == len(records) and not needs_horizon:
             return batch.raw
         horizon = self.now_ms + self.config.delete_retention_ms if needs_horizon else None
         return rewrite_batch(records, mask, horizon)
@@ -413,8 +413,8 @@ class CleaningJob:
     def _must_keep_header(self, batch: RecordBatch) -> bool:
         if batch.next_offset == self.cleaned_up_to:
             return True
-        last = self.last_batches.get(batch.producer_id)
-        return last is not None and last.is_in(batch)
+        last_batch = self.last_batches.get(batch.producer_id)
+        return last_batch is not None and last_batch.is_in(batch)
 
 
 def plan_cleaning(log: Log, cleaner_config: CleanerConfig, cleanable: LogToClean | None = None) -> CleaningJob | None:

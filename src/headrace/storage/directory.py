@@ -79,9 +79,9 @@ def check_partition_name(tp: TopicPartition) -> None:
         )
 
 
-def suffixed_directory_name(tp: TopicPartition, unique_id: Uuid, ending: str) -> str:
+def suffixed_directory_name(tp: TopicPartition, unique_id: Uuid, directory_suffix: str) -> str:
     """Returns the directory name of a deleted or stray log, shortened to the longest allowed file name."""
-    suffix = f"-{tp.partition}.{unique_id.hex}{ending}"
+    suffix = f"-{tp.partition}.{unique_id.hex}{directory_suffix}"
     return tp.topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 

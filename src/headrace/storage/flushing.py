@@ -28,13 +28,13 @@ class FlushTask:
 
 def segments_to_flush(segments: LogSegments, recovery_point: int, offset: int, all_indexes: bool) -> list[LogSegment]:
     """Returns the segments with records between the recovery point and `offset`, or with unsynced changes."""
-    first = segments.from_offset(recovery_point)[0].base_offset
+    first_base_offset = segments.from_offset(recovery_point)[0].base_offset
     return [
         segment
         for segment in segments
         if segment.needs_sync
         or (all_indexes and segment is segments.active)
-        or (recovery_point < offset and first <= segment.base_offset < offset)
+        or (recovery_point < offset and first_base_offset <= segment.base_offset < offset)
     ]
 
 

@@ -78,8 +78,10 @@ class LeaderEpochFileCache:
             raise ValueError(f"epoch {epoch} and start offset {start_offset} must not be negative")
         if self._entries and self._entries[-1].epoch == epoch and self._entries[-1].start_offset <= start_offset:
             return
-        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        self._replace([*kept, EpochEntry(epoch, start_offset)])
+        earlier_entries = [
+            entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset
+        ]
+        self._replace([*earlier_entries, EpochEntry(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Returns the largest epoch not above the requested one, and its end offset.
@@ -90,12 +92,12 @@ class LeaderEpochFileCache:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
             return epoch, log_end_offset
-        above = bisect.bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
-        end_offset = self._entries[above].start_offset
-        if above == 0:
+        next_index = bisect.bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        end_offset = self._entries[next_index].start_offset
+        if next_index == 0:
             # Older than all known epochs: its records ended where the first known epoch starts.
             return epoch, end_offset
-        return self._entries[above - 1].epoch, end_offset
+        return self._entries[next_index - 1].epoch, end_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """Returns the epoch of the leader that wrote an offset; None if it is not known."""
@@ -104,9 +106,9 @@ class LeaderEpochFileCache:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Removes epochs that start at or after the new log end offset."""
-        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
-        if len(kept) != len(self._entries):
-            self._replace(kept)
+        remaining_entries = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(remaining_entries) != len(self._entries):
+            self._replace(remaining_entries)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Removes epochs that end before the new log start offset. The epoch that contains it then starts there."""

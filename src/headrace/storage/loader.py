@@ -355,11 +355,11 @@ class _Loader:
     def _recover(self) -> int:
         """Scans from the recovery point; scans the whole log if anything below it is damaged. Returns the log end."""
         # From the first segment, not from the log start offset: data below it must be valid, too.
-        first = self.segments.first.base_offset if len(self.segments) else self.log_start_offset
+        first_base_offset = self.segments.first.base_offset if len(self.segments) else self.log_start_offset
         try:
-            return self._recover_from(max(self.recovery_point, first))
+            return self._recover_from(max(self.recovery_point, first_base_offset))
         except _BROKEN:
-            return self._recover_from(first)
+            return self._recover_from(first_base_offset)
 
     def _recover_from(self, start: int) -> int:
         # A segment that ends at the recovery point may have been flushed before it was sealed, so it is not trusted.
@@ -378,8 +378,8 @@ class _Loader:
             if segment.base_offset < end_offset or self._follows_a_loss(segment, end_offset):
                 self._drop(unflushed[index:])
                 break
-            whole, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
-            if not whole:
+            is_valid, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
+            if not is_valid:
                 self._drop(unflushed[index + 1 :])
                 break
         self.has_producers = self.producers.end_offset == end_offset
@@ -398,26 +398,26 @@ class _Loader:
 
     def _recover_segment(self, segment: LogSegment, start: int, end_offset: int) -> tuple[bool, int]:
         """Scans a segment from an offset on. Returns True if all batches are valid, and the end offset."""
-        position, expected = self._start_of_scan(segment, start, end_offset)
+        position, next_offset = self._start_of_scan(segment, start, end_offset)
         segment.changes += 1
         try:
             for batch_position, batch in segment.batches(position):
                 batch.check_crc()
-                self._check_order(segment, batch, expected)
+                self._check_order(segment, batch, next_offset)
                 apply_batch(self.producers, segment, batch)
                 self._assign_epoch(batch)
                 segment.index_batch(BatchPosition.of(batch, batch_position), self.config.index_interval_bytes)
                 self.report.scanned_batches += 1
                 self.report.scanned_bytes += batch.size_in_bytes
-                position, expected = batch_position + batch.size_in_bytes, batch.next_offset
+                position, next_offset = batch_position + batch.size_in_bytes, batch.next_offset
         except _BROKEN:
             self.report.truncated_bytes += segment.size - position
-            segment.truncate_at(position, expected)
+            segment.truncate_at(position, next_offset)
             segment.save_indexes(last=True)
             # No loss if the next segment follows directly: a preallocated file ends in zeros.
-            return expected == self._end_of(segment), expected
+            return next_offset == self._end_of(segment), next_offset
         segment.save_indexes(last=True)
-        return True, expected
+        return True, next_offset
 
     def _start_of_scan(self, segment: LogSegment, start: int, end_offset: int) -> tuple[int, int]:
         """Truncates the indexes at the scan's start. Returns its position and the lowest offset allowed there."""
@@ -426,19 +426,19 @@ class _Loader:
             segment.txn_index.reset()
             return 0, max(segment.base_offset, end_offset)
         is_indexed = self._truncate_indexes(segment, start)
-        first = segment.find(max(segment.offset_index.last()[0], segment.base_offset))
-        position, expected = 0, segment.base_offset
-        for batch in segment.positions(first.position if first is not None else 0):
+        indexed_batch = segment.find(max(segment.offset_index.last()[0], segment.base_offset))
+        position, next_offset = 0, segment.base_offset
+        for batch in segment.positions(indexed_batch.position if indexed_batch is not None else 0):
             if batch.last_offset >= start:
                 break
             if not is_indexed:
                 segment.index_batch(batch, self.config.index_interval_bytes)
-            position, expected = batch.position + batch.size, batch.last_offset + 1
-            if expected >= start:
+            position, next_offset = batch.position + batch.size, batch.last_offset + 1
+            if next_offset >= start:
                 break  # the rest is not validated yet
         segment.restore_max_timestamp(position)
-        replay_producers(self.producers, LogSegments([segment]), expected)
-        return position, expected
+        replay_producers(self.producers, LogSegments([segment]), next_offset)
+        return position, next_offset
 
     def _truncate_indexes(self, segment: LogSegment, start: int) -> bool:
         """Truncates the indexes to an offset. Resets the offset and time index and returns False if they are damaged.
@@ -463,9 +463,9 @@ class _Loader:
             return False
         return True
 
-    def _check_order(self, segment: LogSegment, batch: RecordBatch, expected: int) -> None:
-        if batch.base_offset < expected or batch.last_offset < batch.base_offset:
-            raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} is below the expected {expected}")
+    def _check_order(self, segment: LogSegment, batch: RecordBatch, min_offset: int) -> None:
+        if batch.base_offset < min_offset or batch.last_offset < batch.base_offset:
+            raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} is below the expected {min_offset}")
         if batch.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
             raise CorruptRecordError(f"{segment.path()}: offset {batch.last_offset} is too far from the base offset")
 

@@ -225,19 +225,19 @@ class Log:
 
     def _roll(self, base_offset: int | None = None) -> LogSegment:
         base_offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
-        old = self.segments.active
-        if old.size == 0 and old.base_offset == base_offset:
-            return old
-        if old.size:
-            old.seal()
+        old_segment = self.segments.active
+        if old_segment.size == 0 and old_segment.base_offset == base_offset:
+            return old_segment
+        if old_segment.size:
+            old_segment.seal()
         if base_offset > self.log_end_offset or self._ends_in_gap:
             self._checkpoint_gap(base_offset)
         elif not self.is_checkpointed:
             self.write_checkpoint()
         segment = self._create_segment(base_offset)
         self.segments.add(segment)
-        if old.size == 0:
-            self.delete_segments([old])  # empty, and its base offset is too far from the new offsets
+        if old_segment.size == 0:
+            self.delete_segments([old_segment])  # empty, and its base offset is too far from the new offsets
             self.increment_log_start_offset(self.segments.first.base_offset)
         self.producers.end_offset = self.log_end_offset
         self.snapshots.take(self.producers, sync=False)

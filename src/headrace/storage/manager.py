@@ -268,7 +268,7 @@ class LogManager:
         """
         return self._rename_and_remove(tp, STRAY_DIRECTORY_SUFFIX).directory
 
-    def _rename_and_remove(self, tp: TopicPartition, ending: str) -> Log:
+    def _rename_and_remove(self, tp: TopicPartition, suffix: str) -> Log:
         """Renames a log's directory and removes the log from the manager.
 
         The checkpoints contain the log until they are written again; see `create`.
@@ -280,7 +280,7 @@ class LogManager:
         directory = self._directory_of[tp]
         self._cleaner.cancel(tp)
         try:
-            log.move_to(directory.path / suffixed_directory_name(tp, random_uuid(self._random), ending))
+            log.move_to(directory.path / suffixed_directory_name(tp, random_uuid(self._random), suffix))
         except OSError as error:
             raise storage_error("rename", log.directory, error) from error
         try:

@@ -31,20 +31,20 @@ def snapshot_name(offset: int) -> str:
 def encode_snapshot(states: ProducerStateManager) -> bytes:
     packed = [_COUNT.pack(len(states.entries))]
     for entry in states.entries.values():
-        last = (
+        last_batch = (
             entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, -1, 0, entry.last_timestamp)
         )
-        first = -1 if entry.transaction_first_offset is None else entry.transaction_first_offset
+        transaction_first_offset = -1 if entry.transaction_first_offset is None else entry.transaction_first_offset
         packed.append(
             _ENTRY.pack(
                 entry.producer_id,
                 entry.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
+                last_batch.last_sequence,
+                last_batch.last_offset,
+                last_batch.offset_delta,
                 entry.last_timestamp,
                 entry.coordinator_epoch,
-                first,
+                transaction_first_offset,
             )
         )
     body = b"".join(packed)
@@ -66,8 +66,9 @@ def decode_snapshot(path: Path, data: bytes) -> list[ProducerStateEntry]:
         raise KafkaStorageError(f"{path} is damaged: {len(data)} bytes do not match {count} producers")
     entries: list[ProducerStateEntry] = []
     for packed in _ENTRY.iter_unpack(body[_COUNT.size :]):
-        producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first = packed
-        entry = ProducerStateEntry(producer_id, epoch, coordinator_epoch, timestamp, first if first >= 0 else None)
+        producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn_offset = packed
+        transaction_first_offset = txn_offset if txn_offset >= 0 else None
+        entry = ProducerStateEntry(producer_id, epoch, coordinator_epoch, timestamp, transaction_first_offset)
         if last_offset >= 0 and last_sequence >= 0:
             base_sequence = (last_sequence - offset_delta) % 2**31
             entry.batches.append(BatchMetadata(base_sequence, last_sequence, last_offset, offset_delta, timestamp))

@@ -92,8 +92,11 @@ class ProducerStateEntry:
     def duplicate_of(self, batch: RecordBatch) -> BatchMetadata | None:
         if batch.producer_epoch != self.epoch:
             return None
-        base, last = batch.base_sequence, batch.last_sequence
-        return next((item for item in self.batches if item.base_sequence == base and item.last_sequence == last), None)
+        base_sequence, last_sequence = batch.base_sequence, batch.last_sequence
+        for metadata in self.batches:
+            if metadata.base_sequence == base_sequence and metadata.last_sequence == last_sequence:
+                return metadata
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,18 +58,20 @@ def find_slice(
     for segment in segments.from_offset(offset):
         if segment.base_offset >= end:
             return None
-        first = find_batch(segment, offset, config)
-        if first is None or first.base_offset >= end:
+        first_batch = find_batch(segment, offset, config)
+        if first_batch is None or first_batch.base_offset >= end:
             continue  # compaction removed everything from here to the end of the segment
         end_position, end_offset = segment.size, segments.end_of(segment, log_end_offset)
         if end < end_offset:
             end_batch = find_batch(segment, end, config)
             end_position, end_offset = (end_batch.position if end_batch is not None else segment.size), end
-        if max_bytes < first.size and not first_batch_whole:
+        if max_bytes < first_batch.size and not first_batch_whole:
             return None
-        size = max(max_bytes, first.size)
-        size = min(size, end_position - first.position)
-        return (FetchSlice(segment.file, first.position, size, first.base_offset), end_offset) if size > 0 else None
+        size = max(max_bytes, first_batch.size)
+        size = min(size, end_position - first_batch.position)
+        if size <= 0:
+            return None
+        return FetchSlice(segment.file, first_batch.position, size, first_batch.base_offset), end_offset
     return None
 
 

@@ -199,8 +199,8 @@ class LogSegment:
 
     def _time_waited_for_roll_ms(self, timestamp: int, now_ms: int) -> int:
         """Returns the time from the first batch to the appended one. Uses the clock if records have no timestamps."""
-        first = self.first_batch_timestamp
-        return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
+        first_timestamp = self.first_batch_timestamp
+        return timestamp - first_timestamp if first_timestamp >= 0 and timestamp >= 0 else now_ms - self.created_ms
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -244,9 +244,9 @@ class LogSegment:
 
     def find(self, offset: int) -> BatchPosition | None:
         """Returns the first batch that ends at or after `offset`; None if there is none."""
-        last = self._last_batch
-        if last is not None and offset >= last.base_offset:
-            return last if offset <= last.last_offset else None
+        last_batch = self._last_batch
+        if last_batch is not None and offset >= last_batch.base_offset:
+            return last_batch if offset <= last_batch.last_offset else None
         indexed_offset, position = self.offset_index.lookup(offset)
         must_check = indexed_offset >= self.base_offset
         if position < 0 or (position > 0 and not must_check):
@@ -433,9 +433,9 @@ class LogSegment:
         """
         old_paths = self.existing_paths()
         old_suffix, self._suffix = self._suffix, suffix
-        for old in old_paths:
-            plain = old.name[: len(old.name) - len(old_suffix)] if old_suffix else old.name
-            self._files.rename(old, old.with_name(plain + suffix))
+        for old_path in old_paths:
+            plain_name = old_path.name[: len(old_path.name) - len(old_suffix)] if old_suffix else old_path.name
+            self._files.rename(old_path, old_path.with_name(plain_name + suffix))
         self._update_paths()
 
     def move_to(self, directory: Path) -> None:

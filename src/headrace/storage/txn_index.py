@@ -107,9 +107,9 @@ class TransactionIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Removes the transactions that ended at or after `offset`."""
-        kept = [entry for entry in self.entries() if entry.last_offset < offset]
-        if len(kept) != len(self.entries()):
-            self._keep(kept)
+        remaining_entries = [entry for entry in self.entries() if entry.last_offset < offset]
+        if len(remaining_entries) != len(self.entries()):
+            self._keep(remaining_entries)
 
     def reset(self) -> None:
         """Removes all entries, even if the file cannot be read."""

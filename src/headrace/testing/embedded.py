@@ -118,8 +118,8 @@ class EmbeddedBroker:
                 self._port = port
                 break
         assert self._thread is not None
-        first = self._thread.broker.server.endpoints[0]
-        self._address = HOST if first.host in ALL_ADDRESSES else first.host, first.port
+        listener = self._thread.broker.server.endpoints[0]
+        self._address = HOST if listener.host in ALL_ADDRESSES else listener.host, listener.port
         self._faults_changed()
         for name, partitions in self._topics.items():
             with suppress(TopicAlreadyExistsError):  # in an existing data_dir
@@ -357,7 +357,7 @@ def _free_port() -> int:
 
 def _first_ephemeral_port() -> int:
     try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        first_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        first = 32_768
-    return first if first > _MIN_PORT + 1000 else 65_536
+        first_port = 32_768
+    return first_port if first_port > _MIN_PORT + 1000 else 65_536
