@@ -1,8 +1,10 @@
 """The resources whose configs can be described and altered: topics, this broker, and all brokers.
 
-Shared by the handlers of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. A change goes to the coordination
-store by compare-and-set, checked against the stored configs. This broker applies it at once, so that a client which
-alters a config and then describes it sees the new value; other brokers apply it when the store notifies them.
+Shared by the handlers of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. A change is checked
+against the stored configs and written to the coordination store by compare-and-set.
+
+- This broker applies the change at once. So a client that alters a config and then describes it sees the new value.
+- Other brokers apply it when the store notifies them.
 
 Loggers are in `broker_loggers`. Not supported: client metrics and groups, which have no configs yet.
 """
@@ -99,7 +101,7 @@ class ConfigResources:
     # ---- describing
 
     def describe(self) -> "ConfigDescription":
-        """Returns a description of all resources as they are now; use it for one request."""
+        """Returns a description of the current configs of all resources. Use it for one request only."""
         return ConfigDescription(self, self._dynamic_config)
 
     def inherited_value(self, resource_type: int, key: ConfigKey) -> Any:
@@ -174,7 +176,7 @@ def find_key(resource_type: int, name: str) -> ConfigKey | None:
 
 
 async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]]) -> list[tuple[R, int, str | None]]:
-    """Runs an action for each resource; returns the resources with error code and message.
+    """Runs an action for each resource. Returns the resources with error code and message.
 
     A resource that the request names more than once gets an error.
     """

@@ -1,10 +1,10 @@
 """The coordinators on this broker, and their access to the log.
 
-A coordinator is a partition of an internal topic. Each internal topic has a `CoordinatorRuntime`: it loads a partition
+A coordinator is a partition of an internal topic. Each internal topic has a `CoordinatorRuntime`. It loads a partition
 when this broker becomes its leader, and unloads it when the broker stops leading it. FindCoordinator creates the
 internal topics.
 
-Owner: the broker's loop.
+Owned by the broker's loop.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from headrace.storage.producer_state import AppendOrigin
 _logger = logging.getLogger(__name__)
 
 _MAX_LOAD_BYTES = 256 * 1024
-"""How much of a partition is loaded at a time; other requests are handled in between."""
+"""The number of bytes of a partition that are loaded in one step. Other requests are handled between the steps."""
 _LOAD_RETRY_MS = 100
 
 
@@ -120,8 +120,10 @@ class CoordinatorLog:
 
 
 class Coordinators:
-    """The coordinator runtimes by internal topic. `groups` is the runtime of the group coordinators; the module
-    `transactions` adds its own with `create_runtime`."""
+    """The coordinator runtimes by internal topic.
+
+    `groups` is the runtime of the group coordinators. The module `transactions` adds its own with `create_runtime`.
+    """
 
     def __init__(
         self,

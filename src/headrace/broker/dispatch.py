@@ -72,7 +72,7 @@ class Api:
     handler: Handler
     is_async: bool
     announced_from: int
-    """The lowest version in the ApiVersions response; differs from `lowest` only where clients need that."""
+    """The lowest version in the ApiVersions response. It differs from `lowest` only where clients need that."""
     services: tuple[str, ...]
     """The fields of `Services` that the handler takes as keyword arguments."""
 
@@ -166,7 +166,7 @@ class RequestContext:
         self.client_id = client_id
         self.received = received
         self.slot: ReplyPlace | None = None
-        """Takes the response; None if the client expects none."""
+        """The place for the response, or None if the client expects none."""
 
     def __str__(self) -> str:
         return (
@@ -175,7 +175,7 @@ class RequestContext:
         )
 
     def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> HandlerResult:
-        """Leaves the response to an operation, which is cancelled if the connection is lost first."""
+        """Lets an operation send the response. Cancels the operation if the connection is lost first."""
         operation.on_failed = lambda: self.close("an internal error of the broker")
         if not purgatory.try_complete_else_watch(operation, keys):
             self._delayed = operation
@@ -183,7 +183,7 @@ class RequestContext:
         return DEFERRED
 
     def reply(self, response: Message) -> None:
-        """Sends the response; call it once."""
+        """Sends the response. Call it once."""
         if self._delayed is not None:
             _delayed_operations(self.connection).discard(self._delayed)
             self._delayed = None
@@ -205,7 +205,7 @@ class RequestContext:
 
 
 class Action(Protocol):
-    """A fault that a test injects into a request; see `headrace.testing.faults`."""
+    """A fault that a test injects into a request (see `headrace.testing.faults`)."""
 
     def apply(self, context: RequestContext, request: Message, proceed: Callable[[], None]) -> None: ...
 
@@ -231,7 +231,7 @@ class Dispatcher:
         self._metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
         self._refused = metrics.counter("requests_refused_total")
         self.intercept: Callable[[RequestContext], Action | None] | None = None
-        """Called before each handler; for fault injection."""
+        """Called before each handler, for fault injection."""
 
     # ---- called by the socket server
 
@@ -306,7 +306,7 @@ class Dispatcher:
         context.close("an internal error of the broker")
 
     def request_completed(self, context: RequestContext) -> None:
-        """Records how long a request took, when its response was sent."""
+        """Records the duration of a request whose response was sent."""
         seconds = self._now() - context.received
         self._metrics[context.api.key].seconds.record(seconds)
         if seconds >= self._slow_seconds and context.api.key is not ApiKey.FETCH:

@@ -1,8 +1,11 @@
 """A response in which everything that the request names fails with one error.
 
 Kafka's responses have error codes at the top, in each item, or both, and that differs between versions. Instead of one
-function per API, this follows the structure of the response class: a field `error_code` gets the code, and a list whose
-items have an error code gets one item for each item of the matching list in the request, with its identifying fields.
+function per API, this module follows the fields of the response class:
+
+- A field `error_code` gets the code.
+- A list whose items have an error code gets one item for each item of the matching list in the request. The item has
+  the identifying fields of the request's item.
 
     request   topics [ name, partitions [ partition, fetch_offset, ... ] ]
     response  responses [ topic, partitions [ partition_index, error_code, ... ] ]
@@ -20,7 +23,7 @@ _SYNONYMS = (
 """Field names with the same meaning in requests and responses."""
 
 _NUMBERS = (*_SYNONYMS[0], "resource_type")
-"""Number fields that identify an item; other fields of the same name can have another meaning in the response."""
+"""Number fields that identify an item. Other number fields can have different meanings in request and response."""
 
 _ERROR_FIELDS = ("error_code", "partition_error_code")
 _UNKNOWN = {"base_offset": -1, "high_watermark": -1, "node_id": -1, "port": -1}
@@ -36,7 +39,9 @@ def error_response(request: Message, version: int, code: int) -> Message:
 
 def _fill(response: Message, requested: object, version: int, code: int) -> None:
     """Sets the code in a response, or in one of its items, that responds to `requested`."""
-    at_top = any(field.name in _ERROR_FIELDS and _has(field, version) for field in type(response).__fields__)
+    has_own_error_code = any(
+        field.name in _ERROR_FIELDS and _has(field, version) for field in type(response).__fields__
+    )
     for field in type(response).__fields__:
         if not _has(field, version):
             continue
@@ -45,7 +50,9 @@ def _fill(response: Message, requested: object, version: int, code: int) -> None
         elif field.name in _UNKNOWN:
             setattr(response, field.name, _UNKNOWN[field.name])
         elif field.is_array and field.struct is not None and _has_error_code(field.struct, version):
-            items = _items_of(requested, field, version) or ([] if at_top else _first_items(requested, version))
+            items = _items_of(requested, field, version) or (
+                [] if has_own_error_code else _first_items(requested, version)
+            )
             setattr(response, field.name, [_item(field.struct, item, version, code) for item in items])
 
 
@@ -108,10 +115,10 @@ def _identifies(response: Field, requested: Field, version: int) -> bool:
     if requested.struct is None:
         return any(_has(field, version) and _is_plain(field, requested.kind) for field in response.struct.__fields__)
     return any(
-        _same_name(mine.name, theirs.name) and mine.kind == theirs.kind
-        for mine in response.struct.__fields__
-        for theirs in requested.struct.__fields__
-        if _has(mine, version) and _has(theirs, version)
+        _same_name(response_field.name, request_field.name) and response_field.kind == request_field.kind
+        for response_field in response.struct.__fields__
+        for request_field in requested.struct.__fields__
+        if _has(response_field, version) and _has(request_field, version)
     )
 
 
@@ -119,24 +126,24 @@ def _is_plain(field: Field, kind: int) -> bool:
     return not field.is_array and field.kind == kind and field.name not in (*_ERROR_FIELDS, "error_message")
 
 
-def _same_name(name: str, other: str) -> bool:
-    return name == other or any(name in names and other in names for names in _SYNONYMS)
+def _same_name(name: str, other_name: str) -> bool:
+    return name == other_name or any(name in names and other_name in names for names in _SYNONYMS)
 
 
 def _copy_identity(item: Message, requested: Message, version: int) -> None:
     """Copies the identifying fields that both have: names, ids, partition numbers."""
-    for mine in type(item).__fields__:
-        for theirs in type(requested).__fields__:
+    for response_field in type(item).__fields__:
+        for request_field in type(requested).__fields__:
             if (
-                _same_name(mine.name, theirs.name)
-                and mine.kind == theirs.kind
-                and (mine.kind in (STRING, UUID) or mine.name in _NUMBERS)
-                and not mine.is_array
-                and not theirs.is_array
-                and _has(mine, version)
-                and _has(theirs, version)
+                _same_name(response_field.name, request_field.name)
+                and response_field.kind == request_field.kind
+                and (response_field.kind in (STRING, UUID) or response_field.name in _NUMBERS)
+                and not response_field.is_array
+                and not request_field.is_array
+                and _has(response_field, version)
+                and _has(request_field, version)
             ):
-                setattr(item, mine.name, getattr(requested, theirs.name))
+                setattr(item, response_field.name, getattr(requested, request_field.name))
 
 
 def _set_identity(item: Message, value: object, version: int) -> None:

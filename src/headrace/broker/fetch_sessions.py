@@ -9,8 +9,12 @@ that returned data moves to the end, so that all are served under a byte limit.
     session id n, epoch  0     session n ends, a new one starts
     session id n, epoch  k     the k-th request of session n; the next is k + 1 (1 follows 2^31 - 1)
 
-A full cache creates a session only by evicting another: one that was not used for a while, or one that is smaller than
-the new one and has existed for a minimum time. Owned by the broker's loop.
+A full cache creates a session only if it can evict another session:
+
+- a session that was not used for a while, or
+- a session that is smaller than the new one and has existed for a minimum time.
+
+Owned by the broker's loop.
 """
 
 from collections.abc import Iterable
@@ -72,13 +76,13 @@ class FetchedPartition:
         """Identifies the partition in its session: a session uses either topic ids or topic names."""
         return (self.topic_id if self.topic_id.int else (self.topic or ""), self.partition)
 
-    def update(self, other: "FetchedPartition") -> None:
+    def update(self, later: "FetchedPartition") -> None:
         """Applies a later request of the session."""
-        self.fetch_offset = other.fetch_offset
-        self.max_bytes = other.max_bytes
-        self.current_leader_epoch = other.current_leader_epoch
-        self.last_fetched_epoch = other.last_fetched_epoch
-        self.topic = other.topic or self.topic
+        self.fetch_offset = later.fetch_offset
+        self.max_bytes = later.max_bytes
+        self.current_leader_epoch = later.current_leader_epoch
+        self.last_fetched_epoch = later.last_fetched_epoch
+        self.topic = later.topic or self.topic
 
 
 class FetchSession:

@@ -1,8 +1,8 @@
 """Reads many partitions for one fetch, and delays the fetch while there is too little to read.
 
-A fetch limits the bytes over all its partitions. They are read in the order of the request until the limit is reached;
-the first batch found is returned whole even if it is larger, so that a consumer always makes progress. Record bytes are
-not touched: a response holds slices of files.
+A fetch limits the bytes over all its partitions. They are read in the order of the request until the limit is reached.
+The first batch is returned whole even if it is larger, so that a consumer always makes progress. Record bytes are not
+copied: a response holds slices of files.
 """
 
 import logging
@@ -31,7 +31,7 @@ _FIRST_WITH_ZSTD = 10
 
 
 def fetch_isolation(replica_id: int, isolation_level: int) -> FetchIsolation:
-    """Returns how far a reader may read; a follower (`replica_id` >= 0) reads up to the log end."""
+    """Returns the offset up to which a reader may read. A follower (`replica_id` >= 0) reads up to the log end."""
     if replica_id >= 0:
         return FetchIsolation.LOG_END
     return FetchIsolation.TXN_COMMITTED if isolation_level == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
@@ -79,7 +79,7 @@ class Reads:
 
 
 def read_partitions(replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> Reads:
-    """Reads partitions in order until the byte limit is reached; the remaining ones get no data."""
+    """Reads partitions in order until the byte limit is reached. The remaining partitions get no data."""
     reads = Reads()
     remaining_bytes = limits.max_bytes
     for fetched_partition in fetched:
@@ -154,8 +154,8 @@ class DelayedFetch(DelayedOperation):
     C. at least `min_bytes` can be read;
     D. `max_wait_ms` have passed.
 
-    It reads again only when a partition has new data, and responds with what it read last; so a fetch reads twice
-    unless data arrives in pieces smaller than `min_bytes`.
+    It reads again only when a partition has new data, and responds with the result of the last read. So a fetch reads
+    twice, unless data arrives in pieces smaller than `min_bytes`.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 - `run_member_operation`, for JoinGroup and SyncGroup: the group sends the response, possibly much later.
 - `run_group_operations`, for requests about several groups (DescribeGroups, DeleteGroups, OffsetFetch): the groups may
-  be in different partitions of the offsets topic; the response waits for all of them.
+  be in different partitions of the offsets topic, and the response waits for all of them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def run_member_operation(
 ) -> None:
     """Runs an operation of a group member and calls `reply` with its response, exactly once.
 
-    `operation` gets the shard and a function for the response, which the group calls at once, or when the next
+    `operation` gets the shard and a function that sends the response. The group calls it at once, or when the next
     generation or assignment is ready. If the operation cannot run or raises, `reply` gets
     `error_response(error)`.
     """

@@ -175,7 +175,7 @@ class Partition:
     # ---- deleting
 
     def delete_records(self, before_offset: int) -> int:
-        """Deletes the records before an offset; -1 means the high watermark. Returns the new log start offset."""
+        """Deletes the records before an offset (-1: the high watermark). Returns the new log start offset."""
         log = self.check_leader()
         if not log.config.delete:
             raise PolicyViolationError(

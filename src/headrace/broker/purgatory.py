@@ -5,8 +5,8 @@
             └─ watched under its keys ─┬─ check_and_complete(key): try_complete ─→ on_complete
                                        └─ timeout ───────────────────────────────→ on_complete, on_expire
 
-An operation completes exactly once, whichever event is first. It then leaves the watch lists of all its keys and the
-timer, so neither holds completed operations. All of this takes constant time, however many operations wait.
+An operation completes exactly once, by the first of these events. It is then removed from the watch lists of all its
+keys and from the timer. All of this takes constant time, however many operations wait.
 
 The broker's loop owns a purgatory and everything in it.
 """
@@ -37,7 +37,7 @@ class DelayedOperation:
         self._entry: TimerEntry | None = None
 
     def try_complete(self) -> bool:
-        """Checks the condition; if it holds, calls `force_complete` and returns its result."""
+        """Checks the condition. If it holds, calls `force_complete` and returns its result."""
         raise NotImplementedError
 
     def on_complete(self) -> None:

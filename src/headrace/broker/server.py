@@ -3,9 +3,11 @@
     start   store → cluster id → configs → logs → sockets bound → registration → controller → leaders → accepting
     stop    no new connections → waiting requests completed, responses sent → controller stopped → logs closed
 
-Each step of the start registers its cleanup on an exit stack, so a stop, or a start that fails, undoes the steps in
-reverse order. A cluster of one broker takes the same steps as any other: the broker registers, is elected controller,
-and gets its leaderships from the controller (itself). One event loop owns everything here.
+- Each step of the start registers its cleanup on an exit stack. A stop, or a failed start, undoes the steps in reverse
+  order.
+- A cluster of one broker takes the same steps as any other. The broker registers, is elected controller, and gets its
+  leaderships from the controller (itself).
+- One event loop owns everything in this module.
 """
 
 import asyncio
@@ -59,7 +61,7 @@ from headrace.storage.manager import LogManager
 _logger = logging.getLogger(__name__)
 
 STORE_FILE = "coordination.sqlite"
-"""In the first log directory."""
+"""The file of the coordination store, in the first log directory."""
 _READY_TIMEOUT_SECONDS = 60.0
 _DRAIN_TIMEOUT_SECONDS = 5.0
 
@@ -119,7 +121,7 @@ class Broker:
             self.node_id,
             self.cluster_id,
             self.addresses,
-            ", ".join(join_address(end.host, end.port) for end in self.server.endpoints),
+            ", ".join(join_address(endpoint.host, endpoint.port) for endpoint in self.server.endpoints),
             ", ".join(os.path.abspath(directory) for directory in self.config.log_dirs),
         )
 
@@ -247,8 +249,8 @@ class Broker:
             )
         await self.channel.wait_idle()
         # A topic that is in the store but not in the image is being deleted, or its nodes cannot be decoded.
-        topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
-        self.replicas.move_stray_logs(lambda tp: self._is_known(tp, topics))
+        existing_topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
+        self.replicas.move_stray_logs(lambda tp: self._is_known(tp, existing_topics))
 
     def _start_serving(self) -> None:
         self._register_metrics()
@@ -285,7 +287,9 @@ class Broker:
 
     @property
     def addresses(self) -> str:
-        return ", ".join(f"{end.listener}://{join_address(end.host, end.port)}" for end in self.endpoints)
+        return ", ".join(
+            f"{endpoint.listener}://{join_address(endpoint.host, endpoint.port)}" for endpoint in self.endpoints
+        )
 
     # ---- configs
 
@@ -333,10 +337,10 @@ class Broker:
         for name in change.deleted_topics:
             self.dynamic_config.forget_topic(name)
 
-    def _is_known(self, tp: TopicPartition, topics: set[str]) -> bool:
+    def _is_known(self, tp: TopicPartition, existing_topics: set[str]) -> bool:
         if self.image.has_topic(tp.topic):
             return self.image.partition(tp.topic, tp.partition) is not None
-        return tp.topic in topics
+        return tp.topic in existing_topics
 
     # ---- disks
 
@@ -386,7 +390,7 @@ class Broker:
         await self._cleanup.aclose()
 
     async def _stop_serving(self, error_type: type[BaseException] | None, *_: object) -> None:
-        """Stops accepting connections and, in a clean stop, completes the requests that wait; closes the rest."""
+        """Stops accepting connections, completes waiting requests in a clean stop, and closes all connections."""
         self.server.stop_accepting()
         try:
             if self._stops_cleanly and error_type is None:
@@ -413,12 +417,12 @@ class Broker:
 
 
 async def _run_in_thread(work: Callable[[], object]) -> None:
-    """Returns when the work is done, even if the caller is cancelled: until then nothing else may touch its objects."""
-    running = asyncio.create_task(asyncio.to_thread(work))
+    """Runs work in a thread. Waits for its end even if the caller is cancelled, since the work owns its objects."""
+    task = asyncio.create_task(asyncio.to_thread(work))
     try:
-        await asyncio.shield(running)
+        await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait((running,))
+        await asyncio.wait((task,))
         raise
 
 

@@ -5,7 +5,7 @@ A handler names the parts it needs as keyword-only parameters, each with the nam
     @api(ApiKey.HEARTBEAT, 0, 4)
     def handle(request: HeartbeatRequest, _: RequestContext, *, coordinators: Coordinators) -> HeartbeatResponse:
 
-The dispatcher passes them. So a handler's signature says what it can touch, and a test needs to supply nothing else.
+The dispatcher passes them. So a handler's signature lists all parts that it uses, and a test supplies only these.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Services:
     clock: Clock
     cluster_id: str
     config: BrokerConfig
-    """As the broker was started; see `dynamic_config` for values that can change."""
+    """The config at the start. `dynamic_config` has the values that can change."""
     config_resources: ConfigResources
     coordinators: Coordinators
     dynamic_config: DynamicConfig

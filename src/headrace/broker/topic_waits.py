@@ -1,6 +1,6 @@
 """Admin requests wait here until the controller has applied a change of topics.
 
-The change is in the coordination store already: a request that times out gets an error, and the change happens anyway.
+The change is already in the coordination store. A request that times out gets an error, but the change still happens.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def wait_for_image(
     is_done: Callable[[MetadataImage, T], bool],
     deadline: float,
 ) -> list[T]:
-    """Waits until the image shows all changes, or until the clock shows `deadline`; returns the unfinished topics."""
+    """Waits until the image has all changes, or until `deadline`. Returns the unfinished topics."""
     unfinished = list(topics)
 
     def all_done(image: MetadataImage) -> bool:
@@ -34,7 +34,7 @@ async def wait_for_image(
 
 
 async def wait_for_deletion(store: CoordinationStore, clock: Clock, topic: str, deadline: float) -> bool:
-    """Waits until a deleted topic's name can be used again; returns False if the clock shows `deadline` before.
+    """Waits until a deleted topic's name can be used again. Returns False if `deadline` passes before.
 
     The controller removes the deletion mark last, in one step with the topic's own nodes.
     """

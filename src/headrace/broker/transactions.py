@@ -188,7 +188,7 @@ class Transactions:
         return partition is not None and partition.log is not None and _is_open(partition.log, producer)
 
     def check_deleted(self, topic: str, done: Callable[[bool], None]) -> None:
-        """Looks up in the store whether a topic was deleted. The image is incomplete during a start."""
+        """Calls `done` with True if the store no longer has a topic. The image is incomplete during a start."""
         task = asyncio.get_running_loop().create_task(self._is_deleted(topic))
         self._lookups.add(task)
 
@@ -219,7 +219,7 @@ class Transactions:
         """Refuses records whose partition does not belong to the transaction (KIP-890).
 
         Otherwise a late batch could open a transaction that never ends. A partition to which the producer has written
-        in this transaction belongs to it. Newer producers leave it to the broker to add partitions, which happens here.
+        in this transaction belongs to it. For newer producers this method adds the partition to the transaction.
         """
         producer = ProducerInfo(header.producer_id, header.producer_epoch)
         log = partition.check_leader()

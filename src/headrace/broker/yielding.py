@@ -1,4 +1,4 @@
-"""A request that names thousands of items lets the event loop serve other requests in between."""
+"""Lets the event loop serve other requests while a handler processes thousands of items."""
 
 import asyncio
 

@@ -8,9 +8,9 @@ The first of these places that has a config key wins:
     server           set in the static configuration       (`server.properties`)
     default          of the table
 
-Owned by the broker's loop. Dynamic configs are stored in the coordination store; this is the broker's copy. It is set
-with `set_topic_overrides` and `set_broker_overrides`, at the start and when the store notifies the broker of a change.
-The values were checked before they were stored, but perhaps by another version: invalid ones are logged and ignored.
+Owned by the broker's loop. The coordination store has the dynamic configs, and this module has the broker's copy.
+`set_topic_overrides` and `set_broker_overrides` update it at the start and when the store notifies the broker of a
+change. Another version may have stored values that are invalid here. They are logged and ignored.
 """
 
 import difflib
@@ -84,7 +84,7 @@ class DynamicConfig:
         self.on_topics_changed: list[Callable[[Mapping[str, TopicConfig]], object]] = []
         """Called with the new configs of topics whose configs may have changed."""
         self.on_broker_changed: list[Callable[[Mapping[str, Any]], object]] = []
-        """Called with the new values of broker keys that changed; see `limits`, `manager`."""
+        """Called with the new values of broker keys that changed (see `limits` and `manager`)."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -99,7 +99,7 @@ class DynamicConfig:
 
     @property
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, object]], ...]:
-        """The configs set on brokers, not parsed; the first layer that has a key wins."""
+        """The configs set on brokers, not parsed. The first layer that has a key wins."""
         return (
             (ConfigSource.THIS_BROKER, self._this_broker),
             (ConfigSource.ALL_BROKERS, self._all_brokers),
@@ -113,8 +113,10 @@ class DynamicConfig:
         return self._topics.get(name, self._default)
 
     def log_config(self, name: str) -> LogConfig:
-        """Returns the configs for a new log of a topic, which is updated from now on. Threads that load logs call it
-        as well."""
+        """Returns the configs for a new log of a topic. Later config changes are applied to the log.
+
+        Threads that load logs also call it.
+        """
         self._with_logs.add(name)
         return self.topic(name).log
 
@@ -215,7 +217,7 @@ class DynamicConfig:
             raise InvalidRequestError(str(error)) from error
 
     def set_broker_overrides(self, entity: str, overrides: Mapping[str, str]) -> None:
-        """Applies the dynamic configs of all brokers (DEFAULT_ENTITY) or of this one; ignores those of others."""
+        """Applies the dynamic configs of all brokers (DEFAULT_ENTITY) or of this broker. Ignores other brokers."""
         layer = self._layer(entity)
         if layer is None:
             return
@@ -236,8 +238,8 @@ class DynamicConfig:
         before, self._values, self._merged = self._values, self._parse(merged), merged
         if default != self._default:
             self._default = default
-            for name, own in self._overrides.items():
-                self._set_topic(name, own)
+            for name, topic_overrides in self._overrides.items():
+                self._set_topic(name, topic_overrides)
             self._notify(sorted(self._with_logs))
         changed = {name: value for name, value in self._values.items() if value != before[name]}
         if changed:
@@ -286,5 +288,5 @@ class DynamicConfig:
 
 
 def _unknown(kind: str, name: str, table: ConfigTable) -> str:
-    near = difflib.get_close_matches(name, table.keys, n=1)
-    return f"Unknown {kind} config name: {name}{f', did you mean {near[0]}?' if near else ''}"
+    similar = difflib.get_close_matches(name, table.keys, n=1)
+    return f"Unknown {kind} config name: {name}{f', did you mean {similar[0]}?' if similar else ''}"

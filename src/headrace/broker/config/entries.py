@@ -1,8 +1,10 @@
 """Config entries of DescribeConfigs and CreateTopics responses: value, source and synonyms.
 
-The synonyms of a config are all places that have a value for it, the effective one first: the topic, and then, for each
-of the broker keys that define the topic key's default, this broker, all brokers, `server.properties`, and the table's
-default.
+The synonyms of a config are all places that have a value for it. The first synonym is the effective one. The order is:
+
+1. the topic
+2. this broker, all brokers, `server.properties`, each with the broker keys that define the topic key's default
+3. the defaults of these broker keys
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,8 +86,8 @@ def _inherited_entry(dynamic_config: DynamicConfig, key: ConfigKey, value: Any) 
     return ConfigEntry(key.name, show_value(value), source, False, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
 
-def _own_entry(inherited: ConfigEntry, own: str) -> ConfigEntry:
-    value = _normalize(TOPIC_KEYS.keys[inherited.name], own)
+def _own_entry(inherited: ConfigEntry, override: str) -> ConfigEntry:
+    value = _normalize(TOPIC_KEYS.keys[inherited.name], override)
     synonyms = (ConfigSynonym(inherited.name, value, ConfigSource.TOPIC), *inherited.synonyms)
     return replace(inherited, value=value, source=ConfigSource.TOPIC, synonyms=synonyms)
 

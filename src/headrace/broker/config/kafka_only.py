@@ -1,7 +1,9 @@
 """Apache Kafka's broker keys that have no effect here, so that a `server.properties` of Kafka 3 or 4 loads.
 
-A key in `NO_EFFECT` is accepted, and the broker logs at its start why it does nothing. A key in `REFUSED` is an error:
-its user relies on something, such as an authorizer, that would be missing silently. `make docs` lists both.
+- A key in `NO_EFFECT` is accepted. The broker logs at its start why the key has no effect.
+- A key in `REFUSED` is an error, because its user relies on a feature that does not exist here, such as an authorizer.
+
+`make docs` lists both.
 """
 
 _WITHOUT_EFFECT = {

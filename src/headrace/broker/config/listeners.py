@@ -19,13 +19,13 @@ from headrace.net.listeners import Listener
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 ALL_ADDRESSES = ("", "0.0.0.0", "::")
-"""Hosts that mean all addresses of the machine; a client cannot connect to them."""
+"""Hosts that mean all addresses of the machine. A client cannot connect to them."""
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.\-]+)://(?:\[(?P<bracketed>[^\]]*)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)")
 
 
 def parse_listeners(key: str, texts: Iterable[str]) -> tuple[Listener, ...]:
-    """Parses listeners; errors name `key`. Listener names are converted to upper case, as in Kafka."""
+    """Parses listeners. Error messages name `key`. Listener names are converted to upper case, as in Kafka."""
     listeners: list[Listener] = []
     for text in texts:
         match = _LISTENER.fullmatch(text.strip())

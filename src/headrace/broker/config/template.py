@@ -1,7 +1,7 @@
 """A commented `server.properties` with every broker config and its default: `headrace server --print-config`.
 
-Only the configs in `values` are set. Every other line is commented out and shows the default, so that the file works as
-it is and documents what can be changed.
+Only the configs in `values` are set. Every other line is commented out and shows the default, so that the file
+works without changes and documents every config.
 """
 
 import textwrap

@@ -1,8 +1,8 @@
-"""DeleteRecords: deletes the records before an offset (KIP-107); -1 stands for the high watermark.
+"""DeleteRecords: deletes the records before an offset (KIP-107). Offset -1 is the high watermark.
 
 Behavior:
-- Each partition succeeds or fails on its own; the response has the new log start offset.
-- The records cannot be read from now on; the next retention check deletes their segments.
+- Each partition succeeds or fails on its own. The response has the new log start offset.
+- The records cannot be read from now on. The next retention check deletes their segments.
 - A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION.
 
 Not supported: waiting for followers; the leader is the only replica so far.
@@ -40,15 +40,15 @@ def handle(request: DeleteRecordsRequest, _: RequestContext, *, replicas: Replic
 
 
 def _delete(replicas: ReplicaManager, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    index = requested.partition_index
+    partition = requested.partition_index
     try:
         if is_internal(topic):
             raise InvalidTopicError(f"Records of the internal topic '{topic}' cannot be deleted")
         if requested.offset < HIGH_WATERMARK:
-            raise OffsetOutOfRangeError(f"Partition {topic}-{index}: offset {requested.offset} is invalid")
-        low_watermark = replicas.leader(topic, index).delete_records(requested.offset)
+            raise OffsetOutOfRangeError(f"Partition {topic}-{partition}: offset {requested.offset} is invalid")
+        low_watermark = replicas.leader(topic, partition).delete_records(requested.offset)
     except HeadraceError as error:
         return DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=_UNKNOWN_OFFSET, error_code=code_of(error)
+            partition_index=partition, low_watermark=_UNKNOWN_OFFSET, error_code=code_of(error)
         )
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=low_watermark)

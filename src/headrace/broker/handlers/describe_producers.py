@@ -1,8 +1,7 @@
 """DescribeProducers: the producers of a partition, for finding hanging transactions (KIP-664). Version 0.
 
 Behavior:
-- Responds for partitions on this broker with the producer ids in their logs, until `producer.id.expiration.ms` after
-  the last batch of a producer.
+- Serves partitions on this broker. A producer is listed until `producer.id.expiration.ms` after its last batch.
 """
 
 from headrace.broker.config.broker import BrokerConfig

@@ -2,7 +2,7 @@
 
 Behavior:
 - Topics are sorted by name. A request without topics returns all topics.
-- A page has at most `response_partition_limit` and `max.request.partition.size.limit` partitions; the response's cursor
+- A page has at most `response_partition_limit` and `max.request.partition.size.limit` partitions. The response's cursor
   points to the next page.
 - INVALID_REQUEST if the cursor has a negative partition, or a topic that the request does not list.
 

@@ -166,7 +166,7 @@ class _Fetch:
         return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
 
     def _record(self, read: PartitionRead) -> bool:
-        """Records what the session's client learns of a partition. Returns False if the response can omit it."""
+        """Records the offsets sent to the session's client. Returns False if the response can omit the partition."""
         fetched, result = read.fetched, read.result
         if read.error is not None or result is None:
             fetched.sent_high_watermark = -1  # so the next response includes it again

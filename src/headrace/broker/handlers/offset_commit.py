@@ -4,7 +4,7 @@ Behavior:
 - A member's commit needs its current generation. A commit without a member (generation -1) is for groups without
   members.
 - All accepted offsets of a request are written as one batch.
-- The group id may be empty: consumers without a group shared that one.
+- The group id may be empty: old consumers without a group share the empty id.
 
 Version notes (2 to 10):
 - 3 has the throttle time

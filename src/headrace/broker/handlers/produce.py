@@ -1,10 +1,10 @@
 """Produce: appends record batches to partitions.
 
 Behavior:
-- acks=0: no response; if a partition fails, the connection is closed, because the producer would notice nothing else.
+- acks=0: no response. If a partition fails, the connection is closed, because the producer would not notice otherwise.
 - acks=1: responds when the leader has appended the records.
-- acks=all: refused if fewer than `min.insync.replicas` are in sync; responds when all in-sync replicas have the
-  records, or with REQUEST_TIMED_OUT after the request's timeout, although the records stay in the log.
+- acks=all: refused if fewer than `min.insync.replicas` are in sync. Responds when all in-sync replicas have the
+  records. After the request's timeout it responds with REQUEST_TIMED_OUT, but the records stay in the log.
 - Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
   adds the partition; clients use those versions only if the broker announces `transaction.version` 2.
 - Each partition succeeds or fails on its own. Internal topics are refused.
