@@ -58,7 +58,7 @@ def offset_of_position() -> "Column":
 
 @cached_column
 def _driver_columns() -> list["Column | str"]:
-    """The columns of every event that travel to the driver, among them 128 bits of its id as two integers."""
+    """Returns the columns that each event sends to the driver. Two of them hold 128 bits of its id."""
     from pyspark.sql import functions as sf
 
     event_id = sf.col("event.event_id")

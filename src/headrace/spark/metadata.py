@@ -62,7 +62,7 @@ class Cluster:
         clock: Clock | None = None,
         timeout_ms: float | None = None,
     ):
-        """`timeout_ms` limits each request, instead of `default.api.timeout.ms`."""
+        """Creates a view of the cluster. `timeout_ms` limits each request, instead of `default.api.timeout.ms`."""
         self._options = options
         self._client = client
         self._timeout_ms = timeout_ms

@@ -124,7 +124,7 @@ async def _serve(config: "BrokerConfig") -> int:
     # Objects that exist now live until shutdown, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
-    _say(f"ready {broker.addresses}")
+    _print_line(f"ready {broker.addresses}")
     failed = asyncio.create_task(broker.failed.wait())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -133,7 +133,7 @@ async def _serve(config: "BrokerConfig") -> int:
     return 1 if broker.failed.is_set() else 0
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     """Prints a line. The broker keeps running if standard output is closed."""
     try:
         print(line, flush=True)

@@ -31,7 +31,7 @@ class Failure(click.ClickException):
     exit_code = 1
 
 
-class _OneLine(logging.Formatter):
+class _OneLineFormatter(logging.Formatter):
     """Formats the clients' log records in one line, without tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -44,7 +44,7 @@ def _log_in_lines() -> None:
     root = logging.getLogger()
     if not root.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(_OneLine())
+        handler.setFormatter(_OneLineFormatter())
         handler.setLevel(logging.WARNING)
         root.addHandler(handler)
         logging.getLogger("asyncio").setLevel(
@@ -99,7 +99,7 @@ class Interrupts:
 interrupts = Interrupts()
 
 
-class _Kafka(click.Command):
+class _KafkaCommand(click.Command):
     """A command with the exit codes of Kafka's tools that prints errors without tracebacks."""
 
     def __init__(self, *args: Any, **extra: Any):
@@ -112,7 +112,7 @@ class _Kafka(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            _exit_as_kafka(error)
+            _set_kafka_exit_code(error)
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -121,7 +121,7 @@ class _Kafka(click.Command):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            _exit_as_kafka(error)
+            _set_kafka_exit_code(error)
             error.ctx = error.ctx or ctx
             raise
         except Failure as error:
@@ -142,15 +142,15 @@ class _Kafka(click.Command):
             raise _with_command_path(Failure(text), ctx) from error
 
 
-class Tool(_Kafka):
+class Tool(_KafkaCommand):
     """A tool without subcommands."""
 
 
-class ToolGroup(_Kafka, click.Group):
+class ToolGroup(_KafkaCommand, click.Group):
     """A tool with subcommands."""
 
 
-def _exit_as_kafka(error: click.UsageError) -> None:
+def _set_kafka_exit_code(error: click.UsageError) -> None:
     error.__dict__["exit_code"] = USAGE_CODE
 
 

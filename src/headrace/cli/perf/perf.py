@@ -28,9 +28,9 @@ from headrace.common.types import TopicPartition
 if TYPE_CHECKING:
     from headrace.client.producer.producer import Producer
 
-_MOMENT = struct.Struct(">d")
+_SEND_TIME = struct.Struct(">d")
 _WAIT_MS, _POLL_MS = 10_000, 500
-_SHARES = (0.5, 0.95, 0.99, 0.999)
+_PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 _READER_DIED = "The consumer process ended unexpectedly"
 
 
@@ -206,7 +206,7 @@ class SendRun:
         return sum(self.deliveries.records)
 
     def run(self) -> None:
-        padding = letters(self._size - _MOMENT.size)
+        padding = letters(self._size - _SEND_TIME.size)
         started = self._clock.monotonic()
         try:
             with connected_producer(self._config) as producer, Progress("records", self._count) as progress:
@@ -229,7 +229,7 @@ class SendRun:
                 clock.sleep(number / throughput - (now - started))
                 now = clock.monotonic()
             self.sent = number + 1
-            future = producer.send(topic, _MOMENT.pack(now) + padding)
+            future = producer.send(topic, _SEND_TIME.pack(now) + padding)
             deliveries.add(future, size)
             if number % stride == 0:
                 future.add_callback(_timer(latencies, clock, now))
@@ -299,9 +299,9 @@ def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, 
             series.add(int(now - started), len(part))
             # The latencies of the others lie between those of the first and the last.
             for record in part[:1] + part[-1:]:
-                moment = _MOMENT.unpack_from(record.value)[0]
-                if ready <= moment <= now:  # otherwise another producer wrote it
-                    latencies.add((now - moment) * 1000)
+                sent_at = _SEND_TIME.unpack_from(record.value)[0]
+                if ready <= sent_at <= now:  # otherwise another producer wrote it
+                    latencies.add((now - sent_at) * 1000)
     return _result(records, records * size, (last or 0) - (started or 0), latencies, series)
 
 
@@ -314,7 +314,7 @@ def _result(records: int, size: int, seconds: float, latencies: Latencies, serie
             "seconds": round(seconds, 3),
             "records_per_second": round(records / seconds, 1),
             "mb_per_second": round(size / seconds / MEGABYTE, 2),
-            **{name: round(value, 3) for name, value in zip(names, latencies.percentiles(*_SHARES), strict=True)},
+            **{name: round(value, 3) for name, value in zip(names, latencies.percentiles(*_PERCENTILES), strict=True)},
             "max_ms": round(latencies.largest, 3),
         },
         "series": series.counts,

@@ -1,6 +1,6 @@
 """`headrace dump-log`: prints the contents of a log's files, with the flags of `kafka-dump-log.sh`.
 
-It needs no broker and also reads files of Apache Kafka. The file name tells the type:
+It needs no broker and also reads files of Apache Kafka. The file name determines the type:
 `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`, and `leader-epoch-checkpoint`.
 """
 
@@ -23,7 +23,7 @@ from headrace.common.errors import HeadraceError
 from headrace.records import Compression, RecordBatch, decode_rows, read_marker
 from headrace.storage.producer_snapshots import decode_snapshot
 
-Say = Callable[[str, dict[str, Any]], None]
+PrintLine = Callable[[str, dict[str, Any]], None]
 _INDEX, _TIME_INDEX, _TXN_INDEX = struct.Struct(">ii"), struct.Struct(">qi"), struct.Struct(">hqqqq")
 _SIZE_AT, _OVERHEAD = 8, 12
 
@@ -66,23 +66,23 @@ def dump_log(
     elif transaction_log_decoder:
         content = InternalContent(internal_records.transaction_key, _transaction_value)
     shows_content = print_data_log or offsets_decoder or transaction_log_decoder
-    say: Say = _say_json if as_json else _say_line
+    print_line: PrintLine = _print_json_line if as_json else _print_text_line
     problems = 0
     for name in files.split(","):
         path = Path(name.strip())
         _check_readable(path)
-        say(f"Dumping {path}", {"file": str(path)})
+        print_line(f"Dumping {path}", {"file": str(path)})
         if path.suffix == ".log":
-            log = LogDump(path, say, content if shows_content else None, deep_iteration, skip_record_metadata)
+            log = LogDump(path, print_line, content if shows_content else None, deep_iteration, skip_record_metadata)
             problems += log.run(max_bytes)
         elif path.suffix in (".index", ".timeindex"):
-            problems += _dump_index(path, say, verify_index_only, index_sanity_check)
+            problems += _dump_index(path, print_line, verify_index_only, index_sanity_check)
         elif path.suffix == ".txnindex":
-            _dump_transactions(path, say)
+            _dump_transactions(path, print_line)
         elif path.suffix == ".snapshot":
-            _dump_producers(path, say)
+            _dump_producers(path, print_line)
         elif path.name == "leader-epoch-checkpoint":
-            _dump_epochs(path, say)
+            _dump_epochs(path, print_line)
         else:
             click.echo(f"Ignoring unknown file {path}", err=True)
     return 1 if problems else 0
@@ -104,11 +104,11 @@ def _decoder(name: str) -> Callable[[bytes], bytes]:
     )
 
 
-def _say_line(text: str, _: dict[str, Any]) -> None:
+def _print_text_line(text: str, _: dict[str, Any]) -> None:
     click.echo(text)
 
 
-def _say_json(_: str, document: dict[str, Any]) -> None:
+def _print_json_line(_: str, document: dict[str, Any]) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, default=str))
 
 
@@ -127,11 +127,11 @@ class Content:
         return texts
 
 
-Read = tuple[int, dict[str, Any]]
+Decoded = tuple[int, dict[str, Any]]
 """A version or type, and the decoded fields."""
 
 
-def _json_of(kind: str, decoded: Read) -> str:
+def _json_of(kind: str, decoded: Decoded) -> str:
     return json.dumps({kind: str(decoded[0]), "data": decoded[1]}, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -142,7 +142,7 @@ class InternalContent(Content):
     """
 
     def __init__(
-        self, read_key: Callable[[bytes], Read | None], read_value: Callable[[dict[str, Any], bytes], Read]
+        self, read_key: Callable[[bytes], Decoded | None], read_value: Callable[[dict[str, Any], bytes], Decoded]
     ) -> None:
         super().__init__()
         self._read_key, self._read_value = read_key, read_value
@@ -162,39 +162,39 @@ class InternalContent(Content):
         return {"key": _json_of("type", decoded_key), "payload": payload}
 
 
-def _group_value(key: dict[str, Any], value: bytes) -> Read:
+def _group_value(key: dict[str, Any], value: bytes) -> Decoded:
     return (internal_records.offset_value if "topic" in key else internal_records.group_value)(value)
 
 
-def _transaction_value(key: dict[str, Any], value: bytes) -> Read:
+def _transaction_value(key: dict[str, Any], value: bytes) -> Decoded:
     return internal_records.transaction_value(key["transactionalId"], value)
 
 
 class LogDump:
     """Dumps a log segment batch by batch."""
 
-    def __init__(self, path: Path, say: Say, content: Content | None, deep: bool, skip_metadata: bool):
-        self._path, self._say = path, say
+    def __init__(self, path: Path, print_line: PrintLine, content: Content | None, deep: bool, skip_metadata: bool):
+        self._path, self._print_line = path, print_line
         self._content, self._deep, self._skip_metadata = content, deep, skip_metadata
 
     def run(self, max_bytes: int) -> int:
         """Returns the number of invalid batches."""
         if not self._path.stem.isdigit():
             raise Failure(f"{self._path}: expected the base offset as file name, such as {0:020d}.log")
-        self._say(f"Log starting offset: {int(self._path.stem)}", {"log_starting_offset": int(self._path.stem)})
-        wrong = position = 0
+        self._print_line(f"Log starting offset: {int(self._path.stem)}", {"log_starting_offset": int(self._path.stem)})
+        invalid_batches = position = 0
         size = self._path.stat().st_size
         # The progress line must not mix with the output on the same terminal.
         with Progress("bytes", min(size, max_bytes), shown=False if is_terminal() else None) as progress:
             for position, batch in _batches(self._path, max_bytes):
                 progress.add(position - progress.done)
-                wrong += not self._dump(batch, position)
+                invalid_batches += not self._dump(batch, position)
                 position += batch.size_in_bytes
         if position < size and size <= max_bytes:
             text = f"Found {size - position} invalid bytes at the end of {self._path.name}"
-            self._say(text, {"invalid_bytes": size - position})
-            return wrong + 1
-        return wrong
+            self._print_line(text, {"invalid_bytes": size - position})
+            return invalid_batches + 1
+        return invalid_batches
 
     def _dump(self, batch: RecordBatch, position: int) -> bool:
         try:
@@ -202,7 +202,7 @@ class LogDump:
             is_valid = True
         except HeadraceError:
             is_valid = False
-        stamp = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+        timestamp_name = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
         horizon = batch.delete_horizon_ms
         fields: dict[str, Any] = {
             "baseOffset": batch.base_offset,
@@ -217,22 +217,22 @@ class LogDump:
             "isControl": batch.is_control,
             "deleteHorizonMs": "OptionalLong.empty" if horizon is None else f"OptionalLong[{horizon}]",
             "position": position,
-            stamp: batch.max_timestamp,
+            timestamp_name: batch.max_timestamp,
             "size": batch.size_in_bytes,
             "magic": batch.magic,
             "compresscodec": Compression(batch.codec).name.lower(),
             "crc": batch.crc,
             "isvalid": is_valid,
         }
-        self._say(_words(fields), fields)
+        self._print_line(_fields_text(fields), fields)
         if is_valid and (self._content is not None or self._deep):
-            self._dump_records(batch, stamp)
+            self._dump_records(batch, timestamp_name)
         return is_valid
 
-    def _dump_records(self, batch: RecordBatch, stamp: str) -> None:
+    def _dump_records(self, batch: RecordBatch, timestamp_name: str) -> None:
         records = batch.records()
         if batch.is_control and self._skip_metadata:
-            self._say("", {})
+            self._print_line("", {})
             return
         for index, record in enumerate(decode_rows(records)):
             fields: dict[str, Any] = {}
@@ -240,7 +240,7 @@ class LogDump:
                 sequence = batch.base_sequence if batch.base_sequence < 0 else (batch.base_sequence + index) % 2**31
                 fields = {
                     "offset": record.offset,
-                    stamp: record.timestamp,
+                    timestamp_name: record.timestamp,
                     "keySize": -1 if record.key is None else len(record.key),
                     "valueSize": -1 if record.value is None else len(record.value),
                     "sequence": sequence,
@@ -253,7 +253,7 @@ class LogDump:
                     fields["coordinatorEpoch"] = marker.coordinator_epoch
             elif self._content is not None:
                 fields |= self._decoded_fields(self._content, record)
-            self._say("| " + _words(fields) if fields else "", fields)
+            self._print_line("| " + _fields_text(fields) if fields else "", fields)
 
     def _decoded_fields(self, content: Content, record: Any) -> dict[str, str]:
         try:
@@ -263,11 +263,11 @@ class LogDump:
             raise Failure(f"{self._path}: cannot print the record at offset {record.offset}: {reason}") from error
 
 
-def _words(fields: dict[str, Any]) -> str:
-    return " ".join(f"{name}: {_word(value)}" for name, value in fields.items())
+def _fields_text(fields: dict[str, Any]) -> str:
+    return " ".join(f"{name}: {_value_text(value)}" for name, value in fields.items())
 
 
-def _word(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -293,7 +293,7 @@ def _batches(path: Path, max_bytes: int) -> Iterator[tuple[int, RecordBatch]]:
             position += length
 
 
-def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> int:
+def _dump_index(path: Path, print_line: PrintLine, only_verify: bool, only_sanity: bool) -> int:
     base = int(path.stem) if path.stem.isdigit() else 0
     entry = _TIME_INDEX if path.suffix == ".timeindex" else _INDEX
     data = path.read_bytes()
@@ -306,15 +306,15 @@ def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> i
     if entry is _INDEX and log.is_file():
         problems += _compare(entries, base, log)
     if only_sanity and not data:
-        say(f"{path} is empty.", {"empty": True})
+        print_line(f"{path} is empty.", {"empty": True})
     elif only_sanity and not problems:
-        say(f"{path} passed sanity check.", {"sane": True})
+        print_line(f"{path} passed sanity check.", {"sane": True})
     elif not only_verify and not only_sanity:
         for first, second in entries:
             if entry is _TIME_INDEX:
-                say(f"timestamp: {first} offset: {base + second}", {"timestamp": first, "offset": base + second})
+                print_line(f"timestamp: {first} offset: {base + second}", {"timestamp": first, "offset": base + second})
             else:
-                say(f"offset: {base + first} position: {second}", {"offset": base + first, "position": second})
+                print_line(f"offset: {base + first} position: {second}", {"offset": base + first, "position": second})
     for problem in problems:
         click.echo(f"{path}: {problem}", err=True)
     return len(problems)
@@ -331,7 +331,7 @@ def _compare(entries: list[tuple[int, int]], base: int, log: Path) -> list[str]:
     ]
 
 
-def _dump_transactions(path: Path, say: Say) -> None:
+def _dump_transactions(path: Path, print_line: PrintLine) -> None:
     data = path.read_bytes()
     if len(data) % _TXN_INDEX.size:
         raise Failure(f"{path}: its size is not a multiple of {_TXN_INDEX.size}")
@@ -343,10 +343,10 @@ def _dump_transactions(path: Path, say: Say) -> None:
             "lastOffset": last,
             "lastStableOffset": stable,
         }
-        say(_words(fields), fields)
+        print_line(_fields_text(fields), fields)
 
 
-def _dump_producers(path: Path, say: Say) -> None:
+def _dump_producers(path: Path, print_line: PrintLine) -> None:
     for entry in decode_snapshot(path, path.read_bytes()):
         open_since = entry.transaction_first_offset
         fields: dict[str, Any] = {
@@ -365,13 +365,13 @@ def _dump_producers(path: Path, say: Say) -> None:
                 "offsetDelta": last.offset_delta,
                 "timestamp": last.timestamp,
             }
-        say(_words(fields), fields)
+        print_line(_fields_text(fields), fields)
 
 
-def _dump_epochs(path: Path, say: Say) -> None:
+def _dump_epochs(path: Path, print_line: PrintLine) -> None:
     for number, line in enumerate(path.read_text(errors="replace").splitlines()[2:], 3):
         try:
             epoch, offset = map(int, line.split())
         except ValueError:
             raise Failure(f"{path}, line {number}: {line!r}; expected an epoch and an offset") from None
-        say(f"epoch: {epoch} startOffset: {offset}", {"epoch": epoch, "start_offset": offset})
+        print_line(f"epoch: {epoch} startOffset: {offset}", {"epoch": epoch, "start_offset": offset})
