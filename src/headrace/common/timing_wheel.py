@@ -98,7 +98,7 @@ class Timer:
         self._current_ms = self._now_ms()  # the time of the wheels
 
     def __len__(self) -> int:
-        """The number of pending entries."""
+        """Returns the number of pending entries."""
         return self._pending
 
     def _now_ms(self) -> int:

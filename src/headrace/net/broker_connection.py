@@ -36,9 +36,9 @@ ResponseFuture = asyncio.Future[Any]
 
 SOFTWARE_NAME = "headrace"
 _NEVER = float("inf")
-_LARGEST_COPY = 64 * 1024
+_MAX_COPY_BYTES = 64 * 1024
 """Record batches above this size are sent without copying them into the frame."""
-_LARGEST_PIECE = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 """A large response is received in chunks of about this size, because each chunk must acquire the GIL.
 
 In a blocking client the application's thread may hold the GIL. The kernel buffers the bytes until then."""
@@ -93,7 +93,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
         """The lowest and highest version that the broker supports, by API key."""
-        self._chosen: dict[tuple[int, int | None, int | None], int] = {}
+        self._selected_versions: dict[tuple[int, int | None, int | None], int] = {}
         self.features: dict[str, int] = {}
         """Finalized features and their levels (KIP-584)."""
         self.last_used = loop.time()
@@ -138,12 +138,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Raises UnsupportedVersionError if there is none.
         """
         bounds = (api_key, min_version, max_version)
-        version = self._chosen.get(bounds)
+        version = self._selected_versions.get(bounds)
         if version is None:
-            version = self._chosen[bounds] = self._choose(*bounds)
+            version = self._selected_versions[bounds] = self._select_version(*bounds)
         return version
 
-    def _choose(self, api_key: int, min_version: int | None, max_version: int | None) -> int:
+    def _select_version(self, api_key: int, min_version: int | None, max_version: int | None) -> int:
         api = APIS[ApiKey(api_key)]
         supported = self.versions.get(api_key)
         if supported is None:
@@ -172,7 +172,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return future
         api = APIS[type(request).__api_key__]  # type: ignore[index]
         correlation_id = self._next_id
-        frame = encode_request(request, version, correlation_id, self._client_id, _LARGEST_COPY)
+        frame = encode_request(request, version, correlation_id, self._client_id, _MAX_COPY_BYTES)
         self._next_id = correlation_id + 1 & 0x7FFFFFFF
         self.last_used = now = loop.time()
         self._stats.request(api.key, frame_size(frame))
@@ -207,7 +207,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             version = max(0, min(max_versions[0], version - 1)) if max_versions else 0
         if response.error_code:
             raise KafkaConnectionError(f"{self.node} did not return its API versions: error code {response.error_code}")
-        self._chosen.clear()
+        self._selected_versions.clear()
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
 
@@ -245,7 +245,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _await_more(self) -> None:
         """Receives the rest of a large response in large chunks."""
-        wake_bytes = min(max(1, self._reader.missing_bytes), _LARGEST_PIECE)
+        wake_bytes = min(max(1, self._reader.missing_bytes), _CHUNK_BYTES)
         if wake_bytes != self._wake_bytes and self._transport is not None and not self.closed:
             self._wake_bytes = wake_bytes
             self._transport.wake_at(wake_bytes)

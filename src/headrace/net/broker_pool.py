@@ -222,7 +222,7 @@ class BrokerPool:
         return link is not None and link.is_backing_off
 
     def ready_in_ms(self, node_id: int, purpose: str = "") -> float:
-        """Returns the wait for back-off or throttling; 0 if a request or an attempt to connect is possible now."""
+        """Returns the wait for back-off or throttling. 0: a request or an attempt to connect is possible now."""
         link = self._links.get((node_id, purpose))
         if link is None:
             return 0.0

@@ -256,7 +256,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Lets a peer that has stopped sending receive the responses that are ready soon.
 
-        Usually the peer is gone and would not read later ones.
+        Usually the peer has closed the connection and would not read later responses.
         """
         if self._frames.buffered_bytes:
             _logger.debug("Connection %s: closed by the peer within a frame", self)

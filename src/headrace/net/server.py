@@ -101,7 +101,7 @@ class SocketServer:
         self._drained: asyncio.Future[None] | None = None
         self._all_lost: asyncio.Future[None] | None = None
         if metrics is not None:
-            self._show(metrics)
+            self._register_metrics(metrics)
 
     @property
     def connections_open(self) -> int:
@@ -164,7 +164,7 @@ class SocketServer:
             try:
                 self._admit(sock, address, listening.name)
             except OSError as error:
-                # For example because the peer is already gone.
+                # For example, the peer has already closed the connection.
                 _logger.debug("Listener %s: a connection failed during setup: %s", listening.name, error)
                 sock.close()
 
@@ -304,7 +304,7 @@ class SocketServer:
                 self.idle_closed += 1
                 connection.close(f"idle for {limit:g} seconds (connections.max.idle.ms)")
 
-    def _show(self, metrics: Metrics) -> None:
+    def _register_metrics(self, metrics: Metrics) -> None:
         metrics.gauge("net_connections_open", lambda: self.connections_open)
         metrics.gauge("net_connections_total", lambda: self.connections_total)
         metrics.gauge("net_connections_rejected_total", lambda: self.rejected)

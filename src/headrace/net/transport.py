@@ -174,7 +174,7 @@ class PlainTransport(asyncio.Transport):
     # ---- writing
 
     def send(self, frame: Frame) -> None:
-        """Sends a frame; bytes that the socket does not take are sent later. Call it only while nothing is pending."""
+        """Sends a frame. Bytes that the socket does not take are sent later. Call it only while nothing is pending."""
         if self._closing:
             return
         if isinstance(frame, bytes):

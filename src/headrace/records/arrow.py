@@ -25,7 +25,7 @@ _LAST_SEQUENCE = 2**31 - 1
 
 
 def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
-    """The columns of decoded records. `timestamp_type` is 0 for CreateTime and 1 for LogAppendTime."""
+    """Returns the columns of decoded records. `timestamp_type` is 0 for CreateTime and 1 for LogAppendTime."""
     return pa.schema(
         [
             ("key", pa.binary()),
@@ -45,7 +45,7 @@ class ArrowDecoder:
     """Collects the records of many batches into one Arrow record batch."""
 
     def __init__(self, timestamp_unit: str = "ms", size_hint: int = 0, rows_hint: int = 0):
-        """The hints are the approximate number of record bytes and of records to come."""
+        """Creates an empty decoder. The hints are the approximate numbers of record bytes and of records to add."""
         if timestamp_unit not in _TIMESTAMP_SCALES:
             raise ValueError(f"timestamp_unit must be 'ms' or 'us', not {timestamp_unit!r}")
         self._schema = _SCHEMAS[timestamp_unit]

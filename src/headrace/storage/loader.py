@@ -225,7 +225,7 @@ class _Loader:
                         self.directory, base_offset, self.files, created_ms=info.modified_ms, file_sizes=file_sizes
                     )
                 )
-        self.snapshots.found(snapshots)
+        self.snapshots.set_offsets(snapshots)
 
     def _load_epochs(self) -> None:
         try:
@@ -353,7 +353,7 @@ class _Loader:
     # ---- recovery
 
     def _recover(self) -> int:
-        """Scans from the recovery point; scans the whole log if anything below it is damaged. Returns the log end."""
+        """Scans from the recovery point, or the whole log if anything below it is damaged. Returns the end offset."""
         # From the first segment, not from the log start offset: data below it must be valid, too.
         first_base_offset = self.segments.first.base_offset if len(self.segments) else self.log_start_offset
         try:

@@ -559,7 +559,7 @@ class Log:
         self.finish_flush(task)
 
     def flush_in_background(self, up_to: int | None = None) -> None:
-        """Like `flush`, but on the background runner. Does nothing if a flush is already in progress."""
+        """Flushes on the background runner; see `flush`. Does nothing if a flush is already in progress."""
         if self._flush_in_progress:
             return
         task = self.begin_flush(up_to)

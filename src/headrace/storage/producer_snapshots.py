@@ -84,7 +84,7 @@ class ProducerSnapshots:
         self._files = files
         self._offsets: set[int] = set()
 
-    def found(self, offsets: set[int]) -> None:
+    def set_offsets(self, offsets: set[int]) -> None:
         """Sets the offsets of the existing snapshots, from the loader's directory listing."""
         self._offsets = offsets
 

@@ -110,7 +110,7 @@ class FaultyFileSystem(FileSystem):
     """The real file system with injected faults; without faults it behaves normally."""
 
     def __init__(self, syncs: bool = True) -> None:
-        """With `syncs=False` fsync is skipped: faster, for tests of kills and errors only."""
+        """Skips fsync with `syncs=False`. That is faster, and enough for tests of kills and errors."""
         self.changes = 0
         """The number of operations that have changed the disk, or would have without a fault."""
         self._faults: list[Fault] = []
