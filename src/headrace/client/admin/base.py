@@ -256,7 +256,7 @@ def operations(bits: int) -> frozenset[int] | None:
 
 def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Returns partition numbers by topic."""
-    numbers: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for tp in tps:
-        numbers.setdefault(tp.topic, []).append(tp.partition)
-    return numbers
+        partitions.setdefault(tp.topic, []).append(tp.partition)
+    return partitions

@@ -72,8 +72,8 @@ class ClusterAdmin(AdminBase):
         topics: list[DescribableLogDirTopic] | None = None
         if isinstance(topic_partitions, Mapping):
             topics = [
-                DescribableLogDirTopic(topic=name, partitions=list(numbers))
-                for name, numbers in topic_partitions.items()
+                DescribableLogDirTopic(topic=name, partitions=list(partitions))
+                for name, partitions in topic_partitions.items()
             ]
         elif topic_partitions is not None:
             names = list(topic_partitions)

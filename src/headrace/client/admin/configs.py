@@ -65,7 +65,7 @@ class ConfigsAdmin(AdminBase):
 
         async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, ConfigDescription]:
             results: dict[ConfigResource, ConfigDescription] = {}
-            for broker, part in _by_broker(items).items():
+            for broker, broker_resources in _by_broker(items).items():
                 request = DescribeConfigsRequest(
                     resources=[
                         DescribeConfigsResource(
@@ -73,7 +73,7 @@ class ConfigsAdmin(AdminBase):
                             resource_name=resource.name,
                             configuration_keys=None if resource.configs is None else list(resource.configs),
                         )
-                        for resource in part
+                        for resource in broker_resources
                     ],
                     include_synonyms=include_synonyms,
                     include_documentation=include_documentation,
@@ -105,9 +105,9 @@ class ConfigsAdmin(AdminBase):
 
         async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, AlteredConfig]:
             results: dict[ConfigResource, AlteredConfig] = {}
-            for broker, part in _by_broker(items).items():
+            for broker, broker_resources in _by_broker(items).items():
                 make = _incremental_request if incremental else _whole_request
-                response = await self._to(broker, make(part, operations, validate_only), writes=True)
+                response = await self._to(broker, make(broker_resources, operations, validate_only), writes=True)
                 for result in response.responses:
                     error = error_for(result.error_code, result.error_message)
                     results[ConfigResource(result.resource_type, result.resource_name)] = AlteredConfig(error)
@@ -193,7 +193,7 @@ def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str 
 _Operations = Mapping[ConfigResource, Mapping[str, tuple[AlterConfigOp, str | None]]]
 
 
-def _incremental_request(part: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
+def _incremental_request(resources: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
     return incremental_messages.IncrementalAlterConfigsRequest(
         resources=[
             incremental_messages.AlterConfigsResource(
@@ -204,14 +204,14 @@ def _incremental_request(part: Sequence[ConfigResource], operations: _Operations
                     for key, (op, value) in operations[resource].items()
                 ],
             )
-            for resource in part
+            for resource in resources
         ],
         validate_only=validate_only,
     )
 
 
-def _whole_request(part: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
-    for resource in part:
+def _whole_request(resources: Sequence[ConfigResource], operations: _Operations, validate_only: bool) -> Any:
+    for resource in resources:
         for key, (op, _) in operations[resource].items():
             if op in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
                 raise IllegalArgumentError(f"{key}: {op.name} requires incremental=True")
@@ -226,7 +226,7 @@ def _whole_request(part: Sequence[ConfigResource], operations: _Operations, vali
                     if op is AlterConfigOp.SET
                 ],
             )
-            for resource in part
+            for resource in resources
         ],
         validate_only=validate_only,
     )
@@ -243,14 +243,14 @@ class _Entry(Protocol):
 
 
 def config_entry(response: _Entry) -> ConfigEntry:
-    number = getattr(response, "config_type", 0)
+    type_number = getattr(response, "config_type", 0)
     return ConfigEntry(
         response.name,
         response.value,
         _source(response.config_source),
         response.read_only,
         response.is_sensitive,
-        _TYPES[number] if 0 <= number < len(_TYPES) else "UNKNOWN",
+        _TYPES[type_number] if 0 <= type_number < len(_TYPES) else "UNKNOWN",
         getattr(response, "documentation", None),
         tuple(
             ConfigSynonym(synonym.name, synonym.value, _source(synonym.source))
@@ -259,9 +259,9 @@ def config_entry(response: _Entry) -> ConfigEntry:
     )
 
 
-def _source(number: int) -> ConfigSource:
+def _source(source_number: int) -> ConfigSource:
     try:
-        return ConfigSource(number)
+        return ConfigSource(source_number)
     except ValueError:
         return ConfigSource.UNKNOWN
 

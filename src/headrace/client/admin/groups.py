@@ -88,8 +88,12 @@ class GroupsAdmin(PartitionsAdmin):
             ]
 
         async def attempt() -> list[GroupListing]:
-            parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
-            listings = {listing.group_id: listing for part in parts for listing in part}
+            listings_by_broker = await asyncio.gather(
+                *[send(broker_id) for broker_id in await self._broker_ids(broker_ids)]
+            )
+            listings = {
+                listing.group_id: listing for broker_listings in listings_by_broker for listing in broker_listings
+            }
             return [listings[group_id] for group_id in sorted(listings)]
 
         return await self._call_with_retries(attempt, timeout_ms, "listing groups")
@@ -222,15 +226,15 @@ class GroupsAdmin(PartitionsAdmin):
                         name=topic,
                         partitions=[
                             OffsetCommitRequestPartition(
-                                partition_index=number,
-                                committed_offset=requested[TopicPartition(topic, number)].offset,
-                                committed_leader_epoch=requested[TopicPartition(topic, number)].leader_epoch,
-                                committed_metadata=requested[TopicPartition(topic, number)].metadata,
+                                partition_index=partition,
+                                committed_offset=requested[TopicPartition(topic, partition)].offset,
+                                committed_leader_epoch=requested[TopicPartition(topic, partition)].leader_epoch,
+                                committed_metadata=requested[TopicPartition(topic, partition)].metadata,
                             )
-                            for number in numbers
+                            for partition in partitions
                         ],
                     )
-                    for topic, numbers in by_topic(tps).items()
+                    for topic, partitions in by_topic(tps).items()
                 ],
             )
             response: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
@@ -280,9 +284,11 @@ class GroupsAdmin(PartitionsAdmin):
                 topics=[
                     OffsetDeleteRequestTopic(
                         name=topic,
-                        partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+                        partitions=[
+                            OffsetDeleteRequestPartition(partition_index=partition) for partition in partitions
+                        ],
                     )
-                    for topic, numbers in by_topic(tps).items()
+                    for topic, partitions in by_topic(tps).items()
                 ],
             )
             response: OffsetDeleteResponse = await self._to_group(group_id, request)

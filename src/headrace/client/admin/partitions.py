@@ -65,14 +65,14 @@ class PartitionsAdmin(AdminBase):
                         name=topic,
                         partitions=[
                             ListOffsetsPartition(
-                                partition_index=number,
+                                partition_index=partition,
                                 current_leader_epoch=-1,
-                                timestamp=int(specs[TopicPartition(topic, number)]),
+                                timestamp=int(specs[TopicPartition(topic, partition)]),
                             )
-                            for number in numbers
+                            for partition in partitions
                         ],
                     )
-                    for topic, numbers in by_topic(tps).items()
+                    for topic, partitions in by_topic(tps).items()
                 ],
                 timeout_ms=int(self.core.config.request_timeout_ms),
             )
@@ -113,12 +113,12 @@ class PartitionsAdmin(AdminBase):
                         name=topic,
                         partitions=[
                             DeleteRecordsPartition(
-                                partition_index=number, offset=offsets[TopicPartition(topic, number)]
+                                partition_index=partition, offset=offsets[TopicPartition(topic, partition)]
                             )
-                            for number in numbers
+                            for partition in partitions
                         ],
                     )
-                    for topic, numbers in by_topic(tps).items()
+                    for topic, partitions in by_topic(tps).items()
                 ],
                 timeout_ms=int(self.core.config.request_timeout_ms),
             )
@@ -153,7 +153,10 @@ class PartitionsAdmin(AdminBase):
 
         async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, PartitionProducers]:
             request = DescribeProducersRequest(
-                topics=[TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(tps).items()]
+                topics=[
+                    TopicRequest(name=topic, partition_indexes=partitions)
+                    for topic, partitions in by_topic(tps).items()
+                ]
             )
             response: DescribeProducersResponse = await self.core.pool.send(
                 leader.id if broker_id is None else broker_id, request

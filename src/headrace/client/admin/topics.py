@@ -121,7 +121,7 @@ class TopicsAdmin(AdminBase):
                     pages.setdefault(topic.name or "", []).append(topic)
                 cursor = response.next_cursor
                 if cursor is None:
-                    return Results((name, _joined_topic(name, parts)) for name, parts in pages.items())
+                    return Results((name, _joined_topic(name, topic_pages)) for name, topic_pages in pages.items())
 
         results = await self._call_with_retries(attempt, timeout_ms, "describing the partitions of topics")
         if raise_errors:

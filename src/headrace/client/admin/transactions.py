@@ -65,8 +65,13 @@ class TransactionsAdmin(AdminBase):
             ]
 
         async def attempt() -> list[TransactionListing]:
-            parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
-            return sorted((listing for part in parts for listing in part), key=lambda listing: listing.transactional_id)
+            listings_by_broker = await asyncio.gather(
+                *[send(broker_id) for broker_id in await self._broker_ids(broker_ids)]
+            )
+            return sorted(
+                (listing for broker_listings in listings_by_broker for listing in broker_listings),
+                key=lambda listing: listing.transactional_id,
+            )
 
         return await self._call_with_retries(attempt, timeout_ms, "listing transactions")
 
@@ -92,7 +97,9 @@ class TransactionsAdmin(AdminBase):
                 transaction.transaction_timeout_ms,
                 None if transaction.transaction_start_time_ms < 0 else transaction.transaction_start_time_ms,
                 frozenset(
-                    TopicPartition(topic.topic, number) for topic in transaction.topics for number in topic.partitions
+                    TopicPartition(topic.topic, partition)
+                    for topic in transaction.topics
+                    for partition in topic.partitions
                 ),
                 -1 if coordinator is None else coordinator,
                 error,

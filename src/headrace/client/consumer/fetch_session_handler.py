@@ -94,12 +94,12 @@ class FetchSessionHandler:
             session_id=session_id,
             session_epoch=epoch,
             topics=[
-                FetchTopic(topic=name, topic_id=topic_id, partitions=parts)
-                for (name, topic_id), parts in topics.items()
+                FetchTopic(topic=name, topic_id=topic_id, partitions=topic_partitions)
+                for (name, topic_id), topic_partitions in topics.items()
             ],
             forgotten_topics_data=[
-                ForgottenTopic(topic=name, topic_id=topic_id, partitions=parts)
-                for (name, topic_id), parts in forgotten_topics.items()
+                ForgottenTopic(topic=name, topic_id=topic_id, partitions=topic_partitions)
+                for (name, topic_id), topic_partitions in forgotten_topics.items()
             ],
         )
 

@@ -341,15 +341,15 @@ class Fetcher:
             without_news = dict(plan.partitions) if self._limits.partition_eof else {}
             for topic in response.responses:
                 name = topic.topic or names.get(topic.topic_id, "")
-                for part in topic.partitions:
-                    tp = TopicPartition(name, part.partition_index)
+                for response_partition in topic.partitions:
+                    tp = TopicPartition(name, response_partition.partition_index)
                     partition = plan.partitions.get(tp)
                     without_news.pop(tp, None)
                     if partition is None or partition.state.version != partition.version:
                         continue
-                    if part.error_code:
-                        self._partition_failed(node_id, partition, part, endpoints)
-                    elif self._buffer_records(partition, part):
+                    if response_partition.error_code:
+                        self._partition_failed(node_id, partition, response_partition, endpoints)
+                    elif self._buffer_records(partition, response_partition):
                         has_records = True
             for partition in without_news.values():
                 # No news in this session, but the user may have reached the end again after a seek.
@@ -357,20 +357,24 @@ class Fetcher:
                     self._check_end(partition.state)
         return has_records
 
-    def _buffer_records(self, partition: _InFlight, part: PartitionData) -> bool:
+    def _buffer_records(self, partition: _InFlight, response_partition: PartitionData) -> bool:
         """Puts records into the buffer. Returns True if there are any."""
         state, limits = partition.state, self._limits
-        state.high_watermark = part.high_watermark
-        state.last_stable_offset = part.last_stable_offset
-        if part.log_start_offset >= 0:
-            state.log_start_offset = part.log_start_offset
-        if part.preferred_read_replica >= 0:
+        state.high_watermark = response_partition.high_watermark
+        state.last_stable_offset = response_partition.last_stable_offset
+        if response_partition.log_start_offset >= 0:
+            state.log_start_offset = response_partition.log_start_offset
+        if response_partition.preferred_read_replica >= 0:
             state.set_preferred_replica(
-                part.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000
+                response_partition.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000
             )
         has_records = False
         records = to_fetched_records(
-            state.tp, part, state.fetch_offset, read_committed=limits.read_committed, check_crcs=limits.check_crcs
+            state.tp,
+            response_partition,
+            state.fetch_offset,
+            read_committed=limits.read_committed,
+            check_crcs=limits.check_crcs,
         )
         if records is not None and records.has_batches:
             has_records = True
@@ -407,9 +411,9 @@ class Fetcher:
         state.back_off(self._loop.time() + self._backoff.wait_seconds(state.failures))
 
     def _partition_failed(
-        self, node_id: int, partition: _InFlight, part: PartitionData, endpoints: dict[int, Node]
+        self, node_id: int, partition: _InFlight, response_partition: PartitionData, endpoints: dict[int, Node]
     ) -> None:
-        state, code = partition.state, part.error_code
+        state, code = partition.state, response_partition.error_code
         error = error_for(code)
         assert error is not None
         if code == OffsetOutOfRangeError.code:
@@ -417,7 +421,7 @@ class Fetcher:
         elif is_stale_metadata(error):
             _logger.debug("Partition %s: fetch from broker %d failed: %s", state.tp, node_id, error)
             state.clear_preferred_replica()
-            leader = part.current_leader
+            leader = response_partition.current_leader
             leader_is_known = leader is not None and self._metadata.note_leader(
                 state.tp, leader.leader_id, leader.leader_epoch, endpoints.get(leader.leader_id)
             )

@@ -93,7 +93,7 @@ async def _send(
     request = ListOffsetsRequest(
         replica_id=_CONSUMER,
         isolation_level=1 if read_committed else 0,
-        topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         timeout_ms=int(pool.config.request_timeout_ms),
     )
     min_version = _FIRST_VERSION_WITH_MAX_TIMESTAMP if _MAX_TIMESTAMP in timestamps.values() else None
@@ -104,13 +104,13 @@ async def _send(
     offsets: dict[TopicPartition, ListOffsetData] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for topic in response.topics:
-        for part in topic.partitions:
-            tp = TopicPartition(topic.name, part.partition_index)
-            failed = error_for(part.error_code)
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            failed = error_for(partition.error_code)
             if failed is not None:
                 errors[tp] = failed
             else:
-                offsets[tp] = ListOffsetData(part.offset, part.timestamp, part.leader_epoch)
+                offsets[tp] = ListOffsetData(partition.offset, partition.timestamp, partition.leader_epoch)
     return offsets, errors
 
 

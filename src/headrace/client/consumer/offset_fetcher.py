@@ -297,7 +297,7 @@ class OffsetFetcher:
                 )
         request = OffsetForLeaderEpochRequest(
             replica_id=_CONSUMER,
-            topics=[OffsetForLeaderTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
         )
         by_partition = {state.tp: (state, version) for state, version in states}
         try:
@@ -315,16 +315,16 @@ class OffsetFetcher:
             return
         with self._subscription.lock:
             for topic in response.topics:
-                for part in topic.partitions:
-                    tp = TopicPartition(topic.topic, part.partition)
+                for partition in topic.partitions:
+                    tp = TopicPartition(topic.topic, partition.partition)
                     if tp not in by_partition:
                         continue
                     state, version = by_partition[tp]
                     if state.version != version or state.state is not FetchState.VALIDATE_WAIT:
                         continue
-                    failure = error_for(part.error_code)
+                    failure = error_for(partition.error_code)
                     if failure is None:
-                        self._handle_epoch_end_offset(state, part.leader_epoch, part.end_offset, epochs[tp])
+                        self._handle_epoch_end_offset(state, partition.leader_epoch, partition.end_offset, epochs[tp])
                     elif failure.retriable:
                         errors[tp] = failure
                     else:

@@ -74,15 +74,15 @@ class RangeClient:
         if not names:
             return {}
         view = self._thread.run(self._core.metadata.update(names, self._timeout(timeout_ms)))
-        numbers: dict[str, list[int]] = {}
+        partitions: dict[str, list[int]] = {}
         for name in names:
             info = view.topic(name)
             if info is None or (info.error is UnknownTopicOrPartitionError and not info.partitions):
                 continue
             if info.error is not None and not info.partitions:
                 raise info.error(f"topic {name}: {(info.error.__doc__ or '').strip()}")
-            numbers[name] = [partition.partition for partition in info.partitions]
-        return numbers
+            partitions[name] = [partition.partition for partition in info.partitions]
+        return partitions
 
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
@@ -145,7 +145,7 @@ class RangeClient:
             await asyncio.sleep(_WAIT_AFTER_ERROR_SECONDS)
             return True
         return bool(response.error_code) or any(
-            part.error_code or part.records for topic in response.responses for part in topic.partitions
+            partition.error_code or partition.records for topic in response.responses for partition in topic.partitions
         )
 
     # ---- records

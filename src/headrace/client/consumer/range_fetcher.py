@@ -110,8 +110,8 @@ class RangeFetcher:
                     # Raises if brokers have reported for a while that the topic does not exist.
                     await self._core.metadata.topic(self._tp.topic, self._patience_ms)
                     try:
-                        part = await self._send_fetch(offset)
-                        records = self._take(offset, part)
+                        partition = await self._send_fetch(offset)
+                        records = self._take(offset, partition)
                         if records is not None:
                             return records
                         failures, last = 0, None
@@ -162,15 +162,15 @@ class RangeFetcher:
         if failed is not None:
             raise failed
         for topic in response.responses:
-            for part in topic.partitions:
-                if part.partition_index == tp.partition:
-                    return self._check_error(offset, part, node_id == info.leader)
+            for partition in topic.partitions:
+                if partition.partition_index == tp.partition:
+                    return self._check_error(offset, partition, node_id == info.leader)
         raise LeaderNotAvailableError(f"the response of broker {node_id} does not contain {tp}")
 
-    def _check_error(self, offset: int, part: PartitionData, is_leader: bool) -> PartitionData:
-        error = error_for(part.error_code)
+    def _check_error(self, offset: int, partition: PartitionData, is_leader: bool) -> PartitionData:
+        error = error_for(partition.error_code)
         if error is None:
-            return part
+            return partition
         if isinstance(error, OffsetOutOfRangeError):
             if is_leader:
                 raise OffsetsLostError(self._tp, offset)
@@ -178,14 +178,14 @@ class RangeFetcher:
             raise LeaderNotAvailableError(f"the follower of partition {self._tp} does not have offset {offset}")
         raise type(error)(f"{self._tp} at offset {offset}: {error}")
 
-    def _take(self, offset: int, part: PartitionData) -> FetchedRecords | None:
+    def _take(self, offset: int, partition: PartitionData) -> FetchedRecords | None:
         """Returns the records of a response, or None if there are none yet."""
-        if part.preferred_read_replica >= 0:
-            self._replica = part.preferred_read_replica
+        if partition.preferred_read_replica >= 0:
+            self._replica = partition.preferred_read_replica
         config = self._core.config
         records = to_fetched_records(
             self._tp,
-            part,
+            partition,
             offset,
             read_committed=config.isolation_level == "read_committed",
             check_crcs=config.check_crcs,

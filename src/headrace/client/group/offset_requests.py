@@ -91,10 +91,10 @@ def fetch_results(
     partition."""
     for group in response.groups:
         if group.group_id == group_id:
-            parts = [(topic.name, partition) for topic in group.topics for partition in topic.partitions]
+            named_partitions = [(topic.name, partition) for topic in group.topics for partition in topic.partitions]
             return group.error_code, {
                 TopicPartition(name, partition.partition_index): _committed_offset(partition)
-                for name, partition in parts
+                for name, partition in named_partitions
             }
     older = [(topic.name, partition) for topic in response.topics for partition in topic.partitions]
     return response.error_code, {

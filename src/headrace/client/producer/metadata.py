@@ -71,7 +71,7 @@ class ProducerMetadata:
 
     def _set_leaders(self, view: ClusterView, info: TopicInfo) -> None:
         if info.partitions:
-            leaders = [part.leader if part.leader in view.nodes else -1 for part in info.partitions]
+            leaders = [partition.leader if partition.leader in view.nodes else -1 for partition in info.partitions]
             self._accumulator.set_leaders(info.name, leaders)
 
     # ---- the sender

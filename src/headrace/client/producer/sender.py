@@ -236,11 +236,11 @@ class Sender:
                 for endpoint in response.node_endpoints
             }
             for topic in response.responses:
-                for part in topic.partition_responses:
-                    batch_sent = batches_by_partition.get((topic.name or topic.topic_id, part.index))
+                for partition in topic.partition_responses:
+                    batch_sent = batches_by_partition.get((topic.name or topic.topic_id, partition.index))
                     if batch_sent is not None and batch_sent not in completed:
                         completed.add(batch_sent)
-                        self._handle_partition_response(batch_sent, part, nodes, now)
+                        self._handle_partition_response(batch_sent, partition, nodes, now)
             error = NetworkExceptionError("The Produce response does not contain this partition")
         if error is None:
             error = KafkaError("There was no Produce response")
@@ -253,18 +253,18 @@ class Sender:
             self._metadata.request_update(stale)
 
     def _handle_partition_response(
-        self, batch: ProducerBatch, part: PartitionProduceResponse, nodes: dict[int, Node], now: float
+        self, batch: ProducerBatch, partition: PartitionProduceResponse, nodes: dict[int, Node], now: float
     ) -> None:
-        error = error_for(part.error_code, part.error_message)
+        error = error_for(partition.error_code, partition.error_message)
         if error is None:
-            self._complete(batch, part.base_offset, part.log_append_time_ms)
+            self._complete(batch, partition.base_offset, partition.log_append_time_ms)
             return
         if isinstance(error, DuplicateSequenceNumberError):
             # The batch is in the log, but the broker no longer knows its offset.
-            self._complete(batch, part.base_offset, part.log_append_time_ms)
+            self._complete(batch, partition.base_offset, partition.log_append_time_ms)
             return
         if is_stale_metadata(error):
-            leader = part.current_leader
+            leader = partition.current_leader
             if leader is not None and leader.leader_id >= 0:
                 node = nodes.get(leader.leader_id)
                 self._metadata.note_leader(batch.tp, leader.leader_id, leader.leader_epoch, node)
@@ -273,10 +273,12 @@ class Sender:
             self._split(batch)
             return
         record_errors: dict[int, BaseException] | None = None
-        if part.record_errors:
+        if partition.record_errors:
             record_errors = {
-                record.batch_index: type(error)(record.batch_index_error_message or part.error_message or str(error))
-                for record in part.record_errors
+                record.batch_index: type(error)(
+                    record.batch_index_error_message or partition.error_message or str(error)
+                )
+                for record in partition.record_errors
             }
         self._handle_failed_batch(batch, error, now, record_errors)
 

@@ -171,10 +171,10 @@ def _remove_committed(
     """Removes committed offsets. Returns an error of the others, preferably one that is not retriable."""
     errors: list[KafkaError] = []
     for topic in response.topics:
-        for part in topic.partitions:
-            error = error_for(part.error_code)
+        for partition in topic.partitions:
+            error = error_for(partition.error_code)
             if error is None:
-                uncommitted.pop(TopicPartition(topic.name, part.partition_index), None)
+                uncommitted.pop(TopicPartition(topic.name, partition.partition_index), None)
             else:
                 errors.append(error)
     return min(errors, key=lambda error: error.retriable, default=None)

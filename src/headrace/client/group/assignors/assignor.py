@@ -33,7 +33,7 @@ class Topics:
     """The racks of a partition's replicas, as far as the brokers have racks."""
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in range(self.counts[topic])]
+        return [TopicPartition(topic, partition) for partition in range(self.counts[topic])]
 
     def all_partitions(self) -> list[TopicPartition]:
         return [tp for topic in sorted(self.counts) for tp in self.partitions(topic)]

@@ -89,11 +89,12 @@ def _assign_together_by_rack(topics: list[_Topic]) -> None:
     first = topics[0]
     if first.co_partition_key[0] == 0:
         return
-    for number in range(first.count):
+    for partition in range(first.count):
         for member in first.members:
             if all(
-                topic.is_in_rack(member, TopicPartition(topic.name, number)) and topic.room(member) for topic in topics
+                topic.is_in_rack(member, TopicPartition(topic.name, partition)) and topic.room(member)
+                for topic in topics
             ):
                 for topic in topics:
-                    topic.assign_to(member, [TopicPartition(topic.name, number)])
+                    topic.assign_to(member, [TopicPartition(topic.name, partition)])
                 break

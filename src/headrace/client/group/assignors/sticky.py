@@ -107,7 +107,8 @@ class StickyAssignor(Assignor):
         if self._previous is None:
             return None
         previous = [
-            StickyTopic(topic=topic, partitions=numbers) for topic, numbers in group_by_topic(self._previous).items()
+            StickyTopic(topic=topic, partitions=partitions)
+            for topic, partitions in group_by_topic(self._previous).items()
         ]
         return encode(StickyUserData(previous_assignment=previous, generation=self._generation), 1)
 
@@ -121,7 +122,9 @@ class StickyAssignor(Assignor):
             except ProtocolError:
                 continue
             previous_partitions = [
-                TopicPartition(topic.topic, number) for topic in data.previous_assignment for number in topic.partitions
+                TopicPartition(topic.topic, partition)
+                for topic in data.previous_assignment
+                for partition in topic.partitions
             ]
             return previous_partitions, data.generation
         return (), NO_GENERATION
