@@ -51,12 +51,12 @@ def set_level(name: str, level: str | None) -> None:
 
 def _loggers() -> dict[str, logging.Logger]:
     manager = logging.root.manager
-    own = {
+    headrace_loggers = {
         name: logger
         for name, logger in manager.loggerDict.items()
         if isinstance(logger, logging.Logger) and (name == _PACKAGE or name.startswith(f"{_PACKAGE}."))
     }
-    return {ROOT: logging.root, **own}
+    return {ROOT: logging.root, **headrace_loggers}
 
 
 def _name_of(level: int) -> str:

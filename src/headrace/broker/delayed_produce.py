@@ -20,8 +20,8 @@ class UnreplicatedAppend(NamedTuple):
 class DelayedProduce(DelayedOperation):
     """Completes when one of these cases holds for each partition:
 
-    A. this broker no longer leads the partition, or has lost it: NOT_LEADER_OR_FOLLOWER;
-    B. all in-sync replicas have the records: no error;
+    A. this broker no longer leads the partition, or has lost it: NOT_LEADER_OR_FOLLOWER
+    B. all in-sync replicas have the records: no error
     C. the request's timeout has passed: REQUEST_TIMED_OUT.
     """
 

@@ -1,7 +1,7 @@
 """Dispatches requests: from a frame to a handler, and from its response back to the connection.
 
-A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. ApiVersions announces
-that registry, so every version that is announced is served.
+A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. ApiVersions
+announces the versions in this registry.
 
     frame → request header → registry → decode → handler ┬─ a response      → encoded and sent at once
                                                          ├─ DEFERRED        → `context.reply` is called later
@@ -9,7 +9,7 @@ that registry, so every version that is announced is served.
                                                          └─ a coroutine     → runs as a task, its result is the response
 
 A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
-not served, closes the connection: nothing after it can be trusted.
+not served, closes the connection, because the bytes after it cannot be trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns.
 """
 

@@ -149,10 +149,10 @@ def _diverging_epoch(partition: Partition, fetched: FetchedPartition) -> tuple[i
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for data. It completes in one of these cases:
 
-    A. this broker no longer leads a partition, or the leader epoch changed, or the partition was deleted;
-    B. a partition was truncated below the fetch offset, or its log start moved past it;
-    C. at least `min_bytes` can be read;
-    D. `max_wait_ms` have passed.
+    A. this broker no longer leads a partition, or the leader epoch changed, or the partition was deleted
+    B. a partition was truncated below the fetch offset, or its log start moved past it
+    C. at least `min_bytes` can be read
+    D. `max_wait_ms` have passed
 
     It reads again only when a partition has new data, and responds with the result of the last read. So a fetch reads
     twice, unless data arrives in pieces smaller than `min_bytes`.

@@ -1,5 +1,6 @@
-"""The controller's commands to brokers. Within one process they are passed as objects; between processes they are
-Kafka's LeaderAndIsr, StopReplica and UpdateMetadata requests.
+"""The controller's commands to brokers: LeaderAndIsr, StopReplica and UpdateMetadata.
+
+Within one process they are passed as objects. Between processes they are Kafka's requests of the same names.
 
 A broker rejects a command with an old controller epoch (STALE_CONTROLLER_EPOCH) or an old broker epoch
 (STALE_BROKER_EPOCH), so a zombie controller can do no harm. The first commands may arrive before the broker knows its

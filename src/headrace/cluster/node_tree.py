@@ -192,15 +192,15 @@ class Tree:
         """Applies a prepared change. Returns the triggered watches, each with its session id and event."""
         self._zxid = change.zxid
         for path, node in change.nodes.items():
-            before = self._nodes.get(path)
-            if before is not None and before.ephemeral_owner:
-                self._owned[before.ephemeral_owner].discard(path)
+            old_node = self._nodes.get(path)
+            if old_node is not None and old_node.ephemeral_owner:
+                self._owned[old_node.ephemeral_owner].discard(path)
             if node is None:
-                if before is not None:
+                if old_node is not None:
                     self._unlink(path)
                 continue
             self._nodes[path] = node
-            if before is None:
+            if old_node is None:
                 self._children.setdefault(parent_of(path), set()).add(path[path.rindex("/") + 1 :])
             if node.ephemeral_owner:
                 self._owned.setdefault(node.ephemeral_owner, set()).add(path)

@@ -1,5 +1,8 @@
-"""The partition state machine. New → Online initializes leader and ISR; Offline or Online → Online runs an election.
-Leader and ISR are written to the store by compare-and-set before any broker learns of them.
+"""The partition state machine.
+
+- New → Online initializes leader and ISR.
+- Offline → Online and Online → Online run an election.
+- Leader and ISR are written to the store by compare-and-set before any broker learns of them.
 
   NonExistent -> New -> Online <-> Offline -> NonExistent        (Online -> Online: new leader;
                   |                   ^                            Online -> Offline -> NonExistent: deletion)

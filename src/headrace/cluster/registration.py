@@ -86,10 +86,10 @@ async def _wait_for_deletion(store: CoordinationStore, path: str) -> None:
 
 
 async def _address_suffix(store: CoordinationStore, broker_id: int) -> str:
-    other = await read_broker(store, broker_id)
-    if other is None or not other.endpoints:
+    registered = await read_broker(store, broker_id)
+    if registered is None or not registered.endpoints:
         return ""
-    return f" at {other.endpoints[0].host}:{other.endpoints[0].port}"
+    return f" at {registered.endpoints[0].host}:{registered.endpoints[0].port}"
 
 
 async def read_broker(store: CoordinationStore, broker_id: int) -> BrokerInfo | None:

@@ -100,14 +100,16 @@ class ReplicaStateMachine:
         changed = await self._remove_from_isr(offline)
         for tp, brokers in offline.items():
             if tp in changed:
-                others = self._context.online_replicas(tp, include_shutting_down=True) - brokers
-                self._batch.add_leader_and_isr(others, tp)
+                online_brokers = self._context.online_replicas(tp, include_shutting_down=True) - brokers
+                self._batch.add_leader_and_isr(online_brokers, tp)
             else:
                 self._batch.add_update_metadata([tp])
 
     async def _remove_from_isr(self, offline: dict[TopicPartition, set[int]]) -> set[TopicPartition]:
-        """Removes offline brokers from ISRs. Returns the changed partitions. An ISR that would become empty stays as it
-        is: only its members have all committed records."""
+        """Removes offline brokers from ISRs. Returns the changed partitions.
+
+        An ISR that would become empty is not changed, because only its members have all committed records.
+        """
         pending = dict(offline)
         changed: set[TopicPartition] = set()
         while pending:

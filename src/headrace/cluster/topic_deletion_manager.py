@@ -3,7 +3,7 @@ from the mark.
 
 1. UpdateMetadata with leader -2: brokers remove the partitions from their metadata.
 2. StopReplica to all replicas, first without, then with deletion of the log. While a replica is offline, the topic is
-   ineligible for deletion; the deletion resumes when the replica is online again.
+   ineligible for deletion. The deletion resumes when the replica is online again.
 3. When all replicas are deleted, one step removes the topic's nodes, its configs and the mark.
 """
 
@@ -114,11 +114,11 @@ class TopicDeletionManager:
                 by_topic.setdefault(replica.tp.topic, []).append(replica)
         for topic, failed in by_topic.items():
             started = self._in_deletion(failed)
-            others = _without(self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE), started)
+            not_started = _without(self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE), started)
             await self._replicas.handle_state_changes(
-                self._not_in(others, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE
+                self._not_in(not_started, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE
             )
-            await self._replicas.handle_state_changes([*started, *others], ReplicaStatus.DELETION_INELIGIBLE)
+            await self._replicas.handle_state_changes([*started, *not_started], ReplicaStatus.DELETION_INELIGIBLE)
             self._mark_ineligible(topic, failed)
 
     async def _finish(self, topic: str) -> None:
@@ -143,8 +143,8 @@ class TopicDeletionManager:
         _logger.info("Deleted topic %s", topic)
 
 
-def _without(replicas: Iterable[Replica], others: Iterable[Replica]) -> list[Replica]:
-    excluded = set(others)
+def _without(replicas: Iterable[Replica], excluded_replicas: Iterable[Replica]) -> list[Replica]:
+    excluded = set(excluded_replicas)
     return [replica for replica in replicas if replica not in excluded]
 
 

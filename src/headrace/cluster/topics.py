@@ -1,7 +1,7 @@
 """Creates and deletes topics and adds partitions, as operations on the coordination store. The controller watches the
 store and does the rest: it elects leaders and sends commands to the brokers.
 
-A topic and its configs are created in one step. Deleting a topic only marks it; the controller deletes it.
+A topic and its configs are created in one step. Deleting a topic only marks it. The controller deletes it.
 """
 
 import asyncio

@@ -20,12 +20,14 @@ _HEAD = """\
 
 def config_template(values: Mapping[str, str]) -> str:
     """Returns the text of the file."""
-    own, manager = OWN_KEYS.keys, MANAGER_KEYS.keys
-    others = [key for name, key in BROKER_KEYS.keys.items() if name not in own and name not in manager]
+    own_keys, manager_keys = OWN_KEYS.keys, MANAGER_KEYS.keys
+    topic_default_keys = [
+        key for name, key in BROKER_KEYS.keys.items() if name not in own_keys and name not in manager_keys
+    ]
     sections = {
-        "Broker, network and coordinators": own.values(),
-        "Log directories and log cleaner": manager.values(),
-        "Defaults for topics": others,
+        "Broker, network and coordinators": own_keys.values(),
+        "Log directories and log cleaner": manager_keys.values(),
+        "Defaults for topics": topic_default_keys,
     }
     text = _HEAD + "".join(_section(title, keys, values) for title, keys in sections.items())
     without_effect = [f"{name}={value}\n" for name, value in values.items() if name not in BROKER_KEYS.keys]

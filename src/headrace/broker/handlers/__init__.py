@@ -1,4 +1,4 @@
-"""One module for each API that the broker serves; see `headrace.broker.dispatch`."""
+"""One module for each API that the broker serves. `headrace.broker.dispatch` calls them."""
 
 import importlib
 import pkgutil

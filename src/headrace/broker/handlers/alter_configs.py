@@ -1,6 +1,6 @@
 """AlterConfigs: replaces all configs of a resource. Configs that are not in the request return to their defaults.
 
-IncrementalAlterConfigs changes single configs; this is the older API (KIP-133).
+This is the older API (KIP-133). IncrementalAlterConfigs changes single configs.
 
 Behavior:
 - Resources are topics, this broker, and all brokers (name ""). Each succeeds or fails on its own.

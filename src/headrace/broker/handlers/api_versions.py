@@ -1,9 +1,9 @@
-"""ApiVersions: the APIs and versions that this broker serves; the first request of every client.
+"""ApiVersions: the APIs and versions that this broker serves. It is the first request of every client.
 
 Behavior:
-- An unsupported version gets a response in the format of version 0 with UNSUPPORTED_VERSION; the dispatcher does that.
-- The only feature is `transaction.version`, fixed at its highest level 2: producers use an epoch for each transaction,
-  and leave it to Produce and TxnOffsetCommit to add partitions (KIP-890).
+- The dispatcher responds to an unsupported version with UNSUPPORTED_VERSION, in the format of version 0.
+- The only feature is `transaction.version`, fixed at its highest level 2 (KIP-890). Producers get a new epoch for each
+  transaction. Produce and TxnOffsetCommit add partitions to the transaction.
 
 Version notes (0 to 4):
 - 1 has the throttle time

@@ -1,4 +1,4 @@
-"""CreatePartitions: adds partitions to topics; `count` is the new total.
+"""CreatePartitions: adds partitions to topics. `count` is the new total.
 
 Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.

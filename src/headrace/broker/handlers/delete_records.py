@@ -5,7 +5,7 @@ Behavior:
 - The records cannot be read from now on. The next retention check deletes their segments.
 - A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION.
 
-Not supported: waiting for followers; the leader is the only replica so far.
+Not supported: waiting for followers. The leader is the only replica so far.
 
 Version notes (0 to 2): 2 is flexible.
 """

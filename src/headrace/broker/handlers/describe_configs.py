@@ -1,11 +1,11 @@
 """DescribeConfigs: the configs of topics, of this broker, of all brokers (name ""), and of this broker's loggers.
 
 Behavior:
-- Null or no keys request all configs of a resource; unknown keys are omitted.
+- Null or no keys request all configs of a resource. Unknown keys are omitted.
 - A broker serves its own configs only.
 - The documentation is Headrace's own.
 
-Not supported: client metrics and groups, which have no configs yet; passwords, as no key has one.
+Not supported: client metrics and groups, which have no configs yet, and passwords, because no key is a password.
 
 Version notes (1 to 4):
 - 1 has sources and synonyms (KIP-226)

@@ -43,7 +43,9 @@ def handle(
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_describe(config, image, replicas, topic.name, index) for index in topic.partition_indexes],
+                partitions=[
+                    _describe(config, image, replicas, topic.name, partition) for partition in topic.partition_indexes
+                ],
             )
             for topic in request.topics
         ]
@@ -51,15 +53,15 @@ def handle(
 
 
 def _describe(
-    config: BrokerConfig, image: MetadataImage, replicas: ReplicaManager, topic: str, index: int
+    config: BrokerConfig, image: MetadataImage, replicas: ReplicaManager, topic: str, partition: int
 ) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        log = _find_log(config, image, replicas, topic, index)
+        log = _find_log(config, image, replicas, topic, partition)
     except HeadraceError as error:
-        return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=message_of(error))
+        return PartitionResponse(partition_index=partition, error_code=code_of(error), error_message=message_of(error))
     return PartitionResponse(
-        partition_index=index,
+        partition_index=partition,
         active_producers=[
             ProducerState(
                 producer_id=entry.producer_id,

@@ -1,8 +1,8 @@
 """EndTxn: commits or aborts a transaction.
 
 Behavior:
-- Responds when the decision is written. The markers follow; until all are written, the producer's next transaction gets
-  CONCURRENT_TRANSACTIONS.
+- Responds when the decision is written. The markers follow. Until all markers are written, the producer's next
+  transaction gets CONCURRENT_TRANSACTIONS.
 
 Version notes (0 to 5):
 - 2 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)

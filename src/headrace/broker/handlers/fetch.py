@@ -1,7 +1,7 @@
 """Fetch: reads record batches from partitions.
 
 Behavior:
-- A consumer reads up to the high watermark, with read_committed up to the last stable offset; a follower reads up to
+- A consumer reads up to the high watermark, or with read_committed up to the last stable offset. A follower reads up to
   the log end.
 - If fewer than `min_bytes` are available, the response is delayed by at most `max_wait_ms`.
 - Only leaders serve consumers: `preferred_read_replica` is never set.

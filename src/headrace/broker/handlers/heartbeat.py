@@ -1,4 +1,4 @@
-"""Heartbeat: a member reports that it is alive; the response tells it to rejoin if the group rebalances.
+"""Heartbeat: a member reports that it is alive. The response tells it to rejoin if the group rebalances.
 
 Version notes (0 to 4): 3 has static members (KIP-345), 4 is flexible.
 """

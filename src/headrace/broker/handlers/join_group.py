@@ -1,7 +1,7 @@
 """JoinGroup: a member joins a group, or rejoins for the next generation.
 
 Behavior:
-- The response is sent when the group's next generation begins; see `coordinator.group.rebalances`.
+- The response is sent when the group's next generation begins (see `coordinator.group.rebalances`).
 
 Version notes (0 to 9):
 - 1 has a separate rebalance timeout (KIP-62)

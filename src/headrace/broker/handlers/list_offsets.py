@@ -105,9 +105,9 @@ def _find_offset(
         raise UnsupportedVersionError(f"ListOffsets version {version} does not support timestamp {timestamp}")
     partition = replicas.find(topic, requested.partition_index)
     log = partition.check_leader(requested.current_leader_epoch)
-    end = log.readable_end(isolation)
+    end_offset = log.readable_end(isolation)
     if timestamp == LATEST:
-        result = FoundOffset(end)
+        result = FoundOffset(end_offset)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         result = FoundOffset(log.log_start_offset)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -115,7 +115,9 @@ def _find_offset(
     else:
         position = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
         result = (
-            FoundOffset(position[1], position[0]) if position is not None and position[1] < end else FoundOffset(-1)
+            FoundOffset(position[1], position[0])
+            if position is not None and position[1] < end_offset
+            else FoundOffset(-1)
         )
     epoch = log.epochs.epoch_for_offset(result.offset) if result.offset >= 0 else None
     return ListOffsetsPartitionResponse(

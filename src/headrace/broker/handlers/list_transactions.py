@@ -1,8 +1,8 @@
 """ListTransactions: the transactional ids that this broker coordinates (KIP-664).
 
 Behavior:
-- Patterns have RE2's syntax and must match the whole id, as in Kafka. RE2 matches in linear time; with Python's `re`
-  a client could block the broker.
+- Patterns have RE2's syntax and must match the whole id, as in Kafka. RE2 matches in linear time. With Python's `re` a
+  client could block the broker.
 
 Version notes (0 to 2):
 - 1 has a filter for the duration of the transaction (KIP-994)

@@ -2,7 +2,7 @@
 
 Behavior:
 - An empty group can lose any offset.
-- A consumer group with members can lose offsets of topics that no member subscribes to; others get
+- A consumer group with members can lose offsets of topics that no member subscribes to. Offsets of other topics get
   GROUP_SUBSCRIBED_TO_TOPIC.
 - Other groups with members get NON_EMPTY_GROUP.
 """

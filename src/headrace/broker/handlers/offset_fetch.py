@@ -101,24 +101,29 @@ class _Reader:
         if not name and self._by_id:
             partitions = [
                 OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=NO_OFFSET, error_code=UnknownTopicIdError.code, metadata=""
+                    partition_index=partition,
+                    committed_offset=NO_OFFSET,
+                    error_code=UnknownTopicIdError.code,
+                    metadata="",
                 )
-                for index in requested.partition_indexes
+                for partition in requested.partition_indexes
             ]
         else:
-            partitions = [self._partition(shard, group_id, name, index) for index in requested.partition_indexes]
+            partitions = [
+                self._partition(shard, group_id, name, partition) for partition in requested.partition_indexes
+            ]
         return OffsetFetchResponseTopics(name=name, topic_id=requested.topic_id, partitions=partitions)
 
     def _partition(
-        self, shard: GroupCoordinatorShard, group_id: str, topic: str, index: int
+        self, shard: GroupCoordinatorShard, group_id: str, topic: str, partition: int
     ) -> OffsetFetchResponsePartitions:
-        committed, code = shard.fetch_offset(shard.offsets_of(group_id), topic, index, self._require_stable)
+        committed, code = shard.fetch_offset(shard.offsets_of(group_id), topic, partition, self._require_stable)
         if committed is None:
             return OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+                partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=code
             )
         return OffsetFetchResponsePartitions(
-            partition_index=index,
+            partition_index=partition,
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
             metadata=committed.metadata,
@@ -161,9 +166,9 @@ def _as_single(
                 name=topic.name,
                 partitions=[
                     OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=group.error_code
+                        partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=group.error_code
                     )
-                    for index in topic.partition_indexes
+                    for partition in topic.partition_indexes
                 ],
             )
             for topic in requested.topics or ()

@@ -6,7 +6,7 @@ Behavior:
 - acks=all: refused if fewer than `min.insync.replicas` are in sync. Responds when all in-sync replicas have the
   records. After the request's timeout it responds with REQUEST_TIMED_OUT, but the records stay in the log.
 - Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
-  adds the partition; clients use those versions only if the broker announces `transaction.version` 2.
+  adds the partition. Clients use these versions only if the broker announces `transaction.version` 2.
 - Each partition succeeds or fails on its own. Internal topics are refused.
 
 Version notes (3 to 13):

@@ -1,7 +1,7 @@
-"""SyncGroup: a member requests its assignment; the leader sends the assignments of all members.
+"""SyncGroup: a member requests its assignment. The leader sends the assignments of all members.
 
 Behavior:
-- The response is sent when the leader's assignment is stored; see `coordinator.group.membership`.
+- The response is sent when the leader's assignment is stored (see `coordinator.group.membership`).
 
 Version notes (0 to 5):
 - 3 has static members (KIP-345)

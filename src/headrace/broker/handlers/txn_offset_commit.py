@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: commits offsets of a group as part of a transaction; they take effect when it commits.
+"""TxnOffsetCommit: commits offsets of a group in a transaction. They take effect when the transaction commits.
 
 Version notes (0 to 5):
 - 2 has leader epochs (KIP-320)

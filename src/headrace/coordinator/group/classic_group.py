@@ -369,10 +369,10 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.leader_id = value.leader
         self.state_timestamp_ms = value.state_timestamp_ms
-        before, self.members = self.members, {}
+        old_members, self.members = self.members, {}
         self.static_members = {}
         for stored in value.members:
-            member = before.get(stored.member_id)
+            member = old_members.get(stored.member_id)
             if member is None:
                 member = Member(
                     stored.member_id,
