@@ -57,7 +57,8 @@ def admin(broker: Broker) -> Iterator[headrace.Admin]:
 def topic(admin: headrace.Admin) -> str:
     """A topic with three partitions and 30 records."""
     name = f"tools-{next(_numbers)}"
-    admin.create_topics([NewTopic(name, 3, topic_configs={"retention.ms": 3_600_000})])
+    # The records are of 2023, and retention must not delete them between two tools.
+    admin.create_topics([NewTopic(name, 3, topic_configs={"retention.ms": 1000 * 365 * 24 * 3_600_000})])
     with headrace.Producer(bootstrap_servers=admin_address(admin)) as producer:
         for number in range(30):
             producer.send(
