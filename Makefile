@@ -59,7 +59,7 @@ test: $(VENV)/.built  ## run all tests: unit, property, integration and compatib
 	@$(PYTEST)
 
 quick: $(VENV)/.built  ## run unit and property tests, in under two minutes: PYTHON=python3.12
-	@$(PYTEST) tests/unit tests/property
+	@$(PYTEST) -n $(CORES) tests/unit tests/property  # which compute more than they wait
 
 check: $(VENV)/.built  ## check formatting, lint, types, import rules and the layout of the tests
 	@echo "==> ruff"
