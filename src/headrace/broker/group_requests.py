@@ -30,8 +30,8 @@ def run_member_operation(
 ) -> None:
     """Runs an operation of a group member and calls `reply` with its response, exactly once.
 
-    `operation` gets the shard and a function that sends the response. The group calls it at once, or when the next
-    generation or assignment is ready. If the operation cannot run or raises, `reply` gets
+    `operation` gets the shard and a function that sends the response. The group calls that function at once, or when
+    the next generation or assignment is ready. If the operation cannot run or raises, `reply` gets
     `error_response(error)`.
     """
     replied = False
@@ -53,7 +53,7 @@ def run_member_operation(
         if result.error is None:
             return
         if accepted:
-            # The group itself responds to the members whose requests fail with this write.
+            # If the write fails, the group itself responds to the members that wait for it.
             _logger.debug("Group %s: failed to write the new state: %s", group_id, result.error)
         else:
             reply_once(error_response(result.error))

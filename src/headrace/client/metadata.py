@@ -8,7 +8,7 @@
 - A topic with a leaderless partition is refreshed soon, with exponential back-off.
 - A topic unknown to the brokers may be a new one that they have not learned of yet. The client retries for
   `propagation_max_ms` before it reports the topic as unknown, and occasionally after that.
-- Excluded topics do not exist.
+- Excluded topics are treated as if they did not exist.
 - If a broker does not respond for long, the same metadata is requested from another broker.
 - A caller waits for a condition on the view, with a deadline.
 
@@ -296,7 +296,8 @@ class Metadata:
         task.add_done_callback(lambda _: hedge.cancel())
 
     def _request_from_another_broker(self, names: set[str], task: "asyncio.Task[None]") -> None:
-        """Requests the topics of a request without a response from another broker. The response may still arrive."""
+        """If a request is still unanswered, requests its topics from another broker, too. The response may still
+        arrive."""
         if not task.done() and len(self._pool.nodes) > 1:
             self._schedule.request_again(names)
 

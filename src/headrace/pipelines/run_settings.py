@@ -26,7 +26,8 @@ class RunSettings:
     max_rows_per_batch: int = 200_000
     """The maximum number of rows per batch, for each source of a flow."""
     write_tasks: int | None = None
-    """The number of tasks that write to topics. It is fixed when a checkpoint is created; by default Spark's cores."""
+    """The number of tasks that write to topics. It is fixed when a checkpoint is created; default: the number of
+    Spark's cores."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Values for the pipeline's settings."""
     client: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,8 @@ from headrace.storage.segment import LogSegment
 
 
 class LogSegments:
-    """The segments of one log. Never empty once the log is open; only the last, active segment receives appends."""
+    """The segments of one log. Never empty once the log is open; only the last segment (the active one) receives
+    appends."""
 
     def __init__(self, segments: Iterable[LogSegment] = ()):
         self._segments = sorted(segments, key=lambda segment: segment.base_offset)

@@ -12,7 +12,7 @@ from headrace.protocol.apis import APIS, ApiKey
 _UNSUPPORTED = "UNSUPPORTED"
 _KEYS = frozenset(int(key) for key in APIS)
 _CONTROLLER_APIS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-"""APIs that only controllers serve. They are not printed as unsupported by a broker."""
+"""APIs that only controllers serve. No UNSUPPORTED line is printed for them."""
 
 
 @click.command("broker-api-versions", cls=Tool)

@@ -239,7 +239,8 @@ def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[l
             )
         if partitions == current:
             raise Failure(f"Topic {name} already has {current} partitions")
-        # Kafka's tool takes the brokers of all partitions, but the request only those of the new ones.
+        # As in Kafka's tool, the flag lists the replicas of all partitions. The request takes only those of the new
+        # ones.
         new_partitions[name] = NewPartitions(partitions, None if assignment is None else assignment[current:])
     if new_partitions:
         admin.create_partitions(new_partitions)

@@ -28,7 +28,12 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "`host:port` of some brokers, from which the client discovers the whole cluster. The port defaults to 9092.",
     ),
     ConfigKey("client.id", STRING, "headrace", "Identifies this client to brokers: in logs, metrics and quotas."),
-    ConfigKey("client.rack", STRING, "", "This client's rack. Consumers fetch from the closest replica."),
+    ConfigKey(
+        "client.rack",
+        STRING,
+        "",
+        "This client's rack. If the brokers select replicas by rack, consumers fetch from a replica in this rack.",
+    ),
     ConfigKey(
         "client.dns.lookup",
         STRING,
@@ -51,7 +56,7 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "socket.connection.setup.timeout.ms",
         LONG,
         10_000,
-        "How long establishing a connection may take; doubles with each failure.",
+        "The timeout of the first connection attempt; doubles with each failure.",
         low=1,
     ),
     ConfigKey(
@@ -86,7 +91,7 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "topic.metadata.propagation.max.ms",
         LONG,
         30_000,
-        "How long a topic unknown to the brokers may still be a new one that they have not learned of yet.",
+        "How long to retry a topic that the brokers do not know, in case it was just created.",
         low=0,
     ),
     ConfigKey(
@@ -145,7 +150,8 @@ COMMON_OBJECTS: tuple[ObjectKey, ...] = (
     ObjectKey(
         "error.cb",
         "Callable[[KafkaError], object] | None",
-        "Called with each KafkaError that no call raises. `error.fatal` is True if the client cannot continue.",
+        "Called with errors that occur in the background, which no method call raises. `error.fatal` is True if the "
+        "client cannot continue.",
     ),
     ObjectKey(
         "throttle.cb",

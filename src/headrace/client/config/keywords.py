@@ -40,7 +40,8 @@ class CommonKeywords(TypedDict, total=False):
     client_id: str | None
     """`client.id`: Identifies this client to brokers: in logs, metrics and quotas. Default: `headrace`."""
     client_rack: str | None
-    """`client.rack`: This client's rack. Consumers fetch from the closest replica."""
+    """`client.rack`: This client's rack. If the brokers select replicas by rack, consumers fetch from a replica in
+    this rack."""
     client_dns_lookup: Literal["use_all_dns_ips"] | None
     """`client.dns.lookup`: The client tries all addresses of a host name, one after the other. Default:
     `use_all_dns_ips`."""
@@ -56,7 +57,7 @@ class CommonKeywords(TypedDict, total=False):
     reconnect_backoff_max_ms: int | None
     """`reconnect.backoff.max.ms`: The longest wait before reconnecting. Default: `1000`."""
     socket_connection_setup_timeout_ms: int | None
-    """`socket.connection.setup.timeout.ms`: How long establishing a connection may take; doubles with each failure.
+    """`socket.connection.setup.timeout.ms`: The timeout of the first connection attempt; doubles with each failure.
     Default: `10000`."""
     socket_connection_setup_timeout_max_ms: int | None
     """`socket.connection.setup.timeout.max.ms`: The longest time that establishing a connection may take. Default:
@@ -76,8 +77,8 @@ class CommonKeywords(TypedDict, total=False):
     """`topic.metadata.refresh.fast.interval.ms`: The first wait before refreshing the metadata of a partition
     without a leader; doubles up to `retry.backoff.max.ms`. Default: `100`."""
     topic_metadata_propagation_max_ms: int | None
-    """`topic.metadata.propagation.max.ms`: How long a topic unknown to the brokers may still be a new one that they
-    have not learned of yet. Default: `30000`."""
+    """`topic.metadata.propagation.max.ms`: How long to retry a topic that the brokers do not know, in case it was
+    just created. Default: `30000`."""
     topic_blacklist: str | Sequence[str] | None
     """`topic.blacklist`: Regular expressions; the client treats matching topics as if they did not exist."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"] | None
@@ -108,8 +109,8 @@ class CommonKeywords(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     """`ssl.context`: An `ssl.SSLContext` to use in place of the `ssl.*` keys."""
     error_cb: Callable[[KafkaError], object] | None
-    """`error.cb`: Called with each KafkaError that no call raises. `error.fatal` is True if the client cannot
-    continue."""
+    """`error.cb`: Called with errors that occur in the background, which no method call raises. `error.fatal` is
+    True if the client cannot continue."""
     throttle_cb: Callable[[ThrottleEvent], object] | None
     """`throttle.cb`: Called with a ThrottleEvent when a broker throttles this client."""
     stats_cb: Callable[[str], object] | None

@@ -220,12 +220,12 @@ class PartitionState:
         self.eof_offset = UNKNOWN_OFFSET
 
     def fetched(self, next_offset: int) -> None:
-        """Notes that records up to `next_offset` were put into the buffer."""
+        """Notes that records below `next_offset` were put into the buffer."""
         self.fetch_offset = next_offset
         self.failures = 0
 
     def consumed(self, next_offset: int, epoch: int) -> None:
-        """Notes that records up to `next_offset` were returned to the user."""
+        """Notes that records below `next_offset` were returned to the user."""
         self.position = next_offset
         self.position_epoch = epoch
 

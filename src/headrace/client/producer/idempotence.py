@@ -52,7 +52,7 @@ async def retry_until_done(
     coordinator: tuple[CoordinatorType, str] | None,
 ) -> T:
     """Repeats an attempt with backoff until it succeeds or raises an error that is not retriable. Looks up the
-    coordinator again if that may have moved."""
+    coordinator again if it may have moved."""
     failures = 0
     while True:
         try:
