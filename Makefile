@@ -15,7 +15,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-.PHONY: help build run tour test quick check bench soak docs site dist clean
+TARGETS := help build run tour test quick check bench soak docs site dist clean
+.PHONY: $(TARGETS)
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -71,8 +72,15 @@ check: $(VENV)/.built  ## check formatting, lint, types, import rules and the la
 	@echo "==> tests/unit mirrors src"
 	@$(BIN)/python tools/check_test_layout.py
 
-bench: $(VENV)/.built  ## run the benchmarks against peers; results go to bench/results
-	@$(BIN)/python -m bench
+# Words after `bench` that are no targets are names of benchmarks: make bench hostile
+ifneq ($(filter bench,$(MAKECMDGOALS)),)
+BENCHMARKS := $(filter-out $(TARGETS),$(MAKECMDGOALS))
+.PHONY: $(BENCHMARKS)
+$(BENCHMARKS): bench ; @:
+endif
+
+bench: $(VENV)/.built  ## run the benchmarks against peers, or only those named: make bench hostile
+	@$(BIN)/python -m bench $(BENCHMARKS)
 
 soak: $(VENV)/.built  ## run the long versions of the crash, power-loss and model tests (hours)
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \

@@ -11,9 +11,10 @@ from tests.support.apache_kafka.broker import KafkaUnavailable
 
 from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools
 from bench.harness import Measurement, describe, write_results
+from bench.hostile import runner as hostile
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "spark", "pipeline"]
+ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "spark", "pipeline", "hostile"]
 
 
 def main() -> None:
@@ -39,7 +40,8 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="broker, clients, spark: run only cases whose name contains this text; does not write results",
+        help="broker, clients, spark: run only cases whose name contains this text; does not write results. "
+        "hostile: run only such attacks, and replace their rows in the results",
     )
     arguments = parser.parse_args()
     which = arguments.which or ALL
@@ -67,6 +69,9 @@ def main() -> None:
     if "pipeline" in which:
         with data_directory(arguments.directory) as directory:
             run_pipeline(arguments, directory)
+    if "hostile" in which:
+        with data_directory(arguments.directory) as directory:
+            hostile.run(directory, quick=arguments.quick, only=arguments.only)
 
 
 def keep_results(arguments: argparse.Namespace, name: str, measurements: list[Measurement]) -> None:

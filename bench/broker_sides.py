@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.apache_kafka.broker import KAFKA_VERSION, BrokerFailed, KafkaBroker, answers_metadata
@@ -57,7 +58,7 @@ class Side:
     port: int
     started_at: float  # time.perf_counter at the start of the process
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, properties: Mapping[str, object] | None = None):
         raise NotImplementedError
 
     @property
@@ -87,12 +88,12 @@ class Side:
 
     def cpu_seconds(self) -> float:
         """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
-        return sum(_cpu_ticks(pid) for pid in _family(self.process_id())) / TICKS_PER_SECOND
+        return sum(_cpu_ticks(pid) for pid in family(self.process_id())) / TICKS_PER_SECOND
 
     def memory_mb(self) -> tuple[float, float]:
         """Returns the resident and the proportional set size."""
         rss = pss = 0
-        for pid in _family(self.process_id()):
+        for pid in family(self.process_id()):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Rss:"):
                     rss += int(line.split()[1])
@@ -104,10 +105,10 @@ class Side:
 class Kafka(Side):
     name = f"Apache Kafka {KAFKA_VERSION}"
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, properties: Mapping[str, object] | None = None):
         self.data_dir = directory / "kafka-data"
         self.port = free_port()
-        self._broker = KafkaBroker(self.data_dir, KAFKA_PROPERTIES, jvm_args=KAFKA_JVM_ARGS)
+        self._broker = KafkaBroker(self.data_dir, {**KAFKA_PROPERTIES, **(properties or {})}, jvm_args=KAFKA_JVM_ARGS)
         self._config = self._broker.prepare(self.port, free_port())
 
     def spawn(self) -> None:
@@ -125,15 +126,16 @@ class Kafka(Side):
 class Headrace(Side):
     name = "Headrace"
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, properties: Mapping[str, object] | None = None):
         self.data_dir = directory / "headrace-data"
+        self._properties = dict(properties or {})
         self.port = free_port()
         self._log_file = directory / "headrace.log"
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     def spawn(self) -> None:
-        config = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON}
+        config = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON, **self._properties}
         command = [str(Path(sys.executable).with_name("headrace")), "server"]
         for key, value in config.items():
             command += ["--override", f"{key}={value}"]
@@ -172,7 +174,7 @@ def _cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])  # user and system time
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """Returns the process and all its descendants."""
     pids = [pid]
     for parent in pids:

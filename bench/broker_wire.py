@@ -56,6 +56,15 @@ class Response:
         self._position += struct.calcsize(">" + code)
         return int(value)
 
+    @property
+    def size(self) -> int:
+        return len(self._body)
+
+    def number_at(self, code: str, position: int) -> int:
+        """Returns a number without moving on."""
+        (value,) = struct.unpack_from(">" + code, self._body, position)
+        return int(value)
+
     def text(self) -> str | None:
         length = self.number("h")
         if length < 0:

@@ -1,0 +1,81 @@
+"""The base class of attacks, and the row that a measurement of an attack yields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.broker_sides import Side
+from bench.hostile.memory import MemoryWatch
+from bench.hostile.well_behaved import WellBehavedClient
+
+MAX_WAIT_MS = 100.0
+
+
+@dataclass
+class Row:
+    """One attack on one broker. A figure is None if it has no meaning for the attack."""
+
+    attack: str
+    side: str
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    lag_ms: float | None = None
+    """The longest wait for the response to an ApiVersions request: how long the broker served nobody."""
+    failures: int | None = None
+    """Requests of the well-behaved client that failed."""
+    memory_before_mb: float | None = None
+    memory_peak_mb: float | None = None
+    outcome: str = ""
+    missed: str = ""
+    """The requirements that were missed; empty if all were met."""
+
+
+class Attack:
+    """One attack. See the package's docstring."""
+
+    name: str
+    properties: Mapping[str, object] = {}
+    peer = True
+    max_wait_ms: float | None = MAX_WAIT_MS
+    max_memory_mb: float | None = None
+    """The most memory that the attack may take, beyond what the broker had before."""
+    quick = False
+    """True for a small version of the attack."""
+
+    def prepare(self, side: Side) -> None:
+        """Runs before the measurement, with the broker started."""
+
+    def run(self, side: Side) -> str:
+        """Attacks, and returns the outcome in a few words."""
+        raise NotImplementedError
+
+    def measure(self, kind: type[Side], directory: Path) -> Row:
+        """Starts a broker, attacks it, and returns the row."""
+        side = kind(directory, self.properties)
+        side.start()
+        try:
+            with WellBehavedClient(side.port) as client:
+                self.prepare(side)
+                memory = MemoryWatch(side)
+                client.start_measuring()
+                outcome = self.run(side)
+                noticed = client.stop_measuring()
+                before, peak = memory.megabytes()
+        finally:
+            side.stop()
+        row = Row(self.name, side.name, **noticed, memory_before_mb=before, memory_peak_mb=peak, outcome=outcome)
+        row.missed = self.missed_requirements(row)
+        return row
+
+    def missed_requirements(self, row: Row) -> str:
+        missed = []
+        if self.max_wait_ms is not None and row.max_ms is not None and row.max_ms > self.max_wait_ms:
+            missed.append(f"others wait ≤ {self.max_wait_ms:g} ms")
+        if self.max_wait_ms is not None and row.failures:
+            missed.append("no failure of others")
+        if self.max_memory_mb is not None and row.memory_peak_mb is not None and row.memory_before_mb is not None:
+            grown = row.memory_peak_mb - row.memory_before_mb
+            if grown > self.max_memory_mb:
+                missed.append(f"memory + ≤ {self.max_memory_mb:g} MB")
+        return ", ".join(missed)
