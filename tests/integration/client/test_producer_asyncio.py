@@ -126,6 +126,21 @@ def test_survives_faults(broker: EmbeddedBroker, topic: str) -> None:
     assert read_values(broker, topic) == [b"%d" % n for n in range(300)]
 
 
+def test_batch_after_rejected_retry_is_written(broker: EmbeddedBroker, topic: str) -> None:
+    """The retry of a batch that was written is rejected: the next batch must not be taken for a duplicate of it."""
+
+    async def test(producer: Producer) -> None:
+        await producer.send_and_wait(topic, b"0", partition=0)
+        broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            await producer.send_and_wait(topic, b"1", partition=0)
+        assert (await producer.send_and_wait(topic, b"2", partition=0)).offset == 2
+
+    with_producer(broker, test, **{"retry.backoff.ms": 1, "reconnect.backoff.ms": 1})
+    assert read_values(broker, topic) == [b"0", b"1", b"2"]
+
+
 def test_transactions(broker: EmbeddedBroker, topic: str) -> None:
     async def test(producer: Producer) -> None:
         await producer.init_transactions()

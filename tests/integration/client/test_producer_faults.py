@@ -27,6 +27,7 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     OutOfOrderSequenceNumberError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
@@ -145,6 +146,21 @@ def test_lost_sequence_bumps_epoch_without_loss(broker: EmbeddedBroker, topic: s
         check_complete(broker, topic, futures)
         assert producer._core.idempotence is not None
         assert producer._core.idempotence.sequences.identity.epoch >= 1
+
+
+def test_batch_after_rejected_retry_is_written(broker: EmbeddedBroker, topic: str) -> None:
+    """A batch is written but its response is lost, and the retry is rejected. The broker would acknowledge the next
+    batch with the same sequence numbers as a duplicate, without writing it."""
+    with make(broker) as producer:
+        producer.send(topic, value(0), partition=0).get(timeout_ms=PATIENCE_MS)
+        lost = broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
+        rejected = broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        failed = producer.send(topic, value(1), partition=0)
+        with pytest.raises(TopicAuthorizationFailedError):
+            failed.get(timeout_ms=PATIENCE_MS)
+        assert (lost.hits, rejected.hits) == (1, 1)
+        assert producer.send(topic, value(2), partition=0).get(timeout_ms=PATIENCE_MS).offset == 2
+    assert read_values(broker, topic) == [value(0), value(1), value(2)]
 
 
 @pytest.mark.parametrize("seed", range(3))

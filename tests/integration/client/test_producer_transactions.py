@@ -208,6 +208,24 @@ def test_next_transaction_succeeds_after_abort(broker: EmbeddedBroker, topic: st
     assert committed(broker, topic) == [b"d"]
 
 
+def test_rejected_retry_hides_no_record_of_the_next_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    """A batch is written, its response is lost and the retry is rejected. The next transaction does not reuse its
+    sequence numbers."""
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"a", partition=0).get(timeout_ms=PATIENCE_MS)
+        broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.send(topic, b"b", partition=0).get(timeout_ms=PATIENCE_MS)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"c", partition=0)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"c"]
+    assert read_values(broker, topic) == [b"a", b"b", b"c"]
+
+
 def test_error_fails_commit_and_queued_batches(broker: EmbeddedBroker, topic: str) -> None:
     """The commit neither sends nor awaits the batches behind the failed one."""
     with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:

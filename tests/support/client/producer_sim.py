@@ -23,6 +23,7 @@ from headrace.client.producer.sender import Sender, SenderConfig
 from headrace.client.producer.sequences import ProducerIdAndEpoch, Sequences
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
+    InvalidProducerEpochError,
     KafkaError,
     NotLeaderForPartitionError,
     OutOfOrderSequenceNumberError,
@@ -62,6 +63,8 @@ class Log:
                     batch.producer_epoch == self.epochs[producer]
                 ):
                     return offset
+            if batch.producer_epoch < self.epochs.get(producer, -1):
+                raise InvalidProducerEpochError(f"{batch.producer_epoch}, expected {self.epochs[producer]}")
             is_new = batch.producer_epoch != self.epochs.get(producer)
             expected = 0 if is_new else (self.last[producer] + 1) & 0x7FFFFFFF
             if producer not in self.epochs and batch.base_sequence != 0:

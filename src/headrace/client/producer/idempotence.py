@@ -20,9 +20,7 @@ from headrace.common.errors import (
     KafkaError,
     NetworkExceptionError,
     NotCoordinatorError,
-    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
-    UnknownProducerIdError,
 )
 from headrace.common.types import TopicPartition
 from headrace.net.errors import KafkaConnectionError
@@ -108,7 +106,7 @@ class IdempotenceManager:
         sequences = self.sequences
         for tp in sequences.resolve():
             _logger.info(
-                "Partition %s: records may be missing after a delivery timeout; bumping the producer epoch", tp
+                "Partition %s: a batch failed and may or may not be in the log; bumping the producer epoch", tp
             )
             sequences.request_bump(tp)
         if sequences.must_bump and sequences.identity.is_valid:
@@ -125,17 +123,18 @@ class IdempotenceManager:
         return self.sequences.is_next(batch)
 
     def is_unresolved(self, tp: TopicPartition) -> bool:
-        """Returns True if a batch of the partition expired and may or may not have been written."""
+        """Returns True if a batch of the partition failed and may or may not have been written."""
         return self.sequences.is_unresolved(tp)
+
+    def doubtful_parts(self, tp: TopicPartition) -> set[ProducerBatch]:
+        """Returns the parts of split batches whose records the leader may have, as parts of the whole batch."""
+        return self.sequences.doubtful_parts(tp)
 
     def handle_completed_batch(self, batch: ProducerBatch) -> None:
         self.sequences.handle_completed_batch(batch)
 
-    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
-        """`known_unwritten`: the batch is certainly not in the log."""
-        self.sequences.handle_failed_batch(batch, known_unwritten)
-        if isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
-            self.sequences.request_bump(batch.tp)
+    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException) -> None:  # noqa: ARG002
+        self.sequences.handle_failed_batch(batch)
 
     def replace_batch(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Gives the sequence numbers of a split batch to its parts."""

@@ -304,9 +304,7 @@ class Sender:
             return
         if expired:
             error = delivery_timeout_error(batch, self.config.delivery_timeout, error)
-        # A broker that returned a non-retriable error did not write the batch. Without a response, it may have.
-        known_unwritten = isinstance(error, KafkaError) and not error.retriable and error.code >= 0
-        self._fail(batch, error, known_unwritten, record_errors)
+        self._fail(batch, error, record_errors)
 
     def _may_retry(self, batch: ProducerBatch, error: BaseException) -> bool:
         idempotence = self._idempotence
@@ -314,6 +312,10 @@ class Sender:
             return False
         if idempotence is not None and batch.has_sequence:
             if isinstance(error, OutOfOrderSequenceNumberError):
+                doubtful_parts = idempotence.doubtful_parts(batch.tp)
+                if doubtful_parts:
+                    # They must not be retried in a new epoch. Other batches wait until no part is left.
+                    return batch not in doubtful_parts
                 # A batch before this one is retried, and then this one succeeds. If there is none, records were lost.
                 is_unresolved = idempotence.is_unresolved(batch.tp)
                 if not is_unresolved and (batch.sequence_was_reset or not idempotence.is_next(batch)):
@@ -334,27 +336,23 @@ class Sender:
             self._accumulator.release(batch)
 
     def _fail(
-        self,
-        batch: ProducerBatch,
-        error: BaseException,
-        known_unwritten: bool,
-        record_errors: dict[int, BaseException] | None = None,
+        self, batch: ProducerBatch, error: BaseException, record_errors: dict[int, BaseException] | None = None
     ) -> None:
         if self._idempotence is not None:
-            self._idempotence.handle_failed_batch(batch, error, known_unwritten)
+            self._idempotence.handle_failed_batch(batch, error)
         if batch.fail(error, record_errors):
             self._accumulator.finished(batch, keep_memory=batch.in_flight)
 
     def fail_queued(self, error: BaseException) -> None:
         """Fails all queued batches, also those that wait for a retry."""
         for batch in self._accumulator.take_queued():
-            self._fail(batch, error, known_unwritten=not batch.has_sequence)
+            self._fail(batch, error)
 
     def fail_in_flight(self, error: BaseException) -> None:
         """Fails the batches in flight, when no more responses will come."""
         for batch in list(self._in_flight):
             batch.in_flight = False
-            self._fail(batch, error, known_unwritten=False)
+            self._fail(batch, error)
         self._in_flight.clear()
 
     def _split(self, batch: ProducerBatch) -> None:
@@ -376,15 +374,12 @@ class Sender:
     def _expire(self, now: float) -> None:
         timeout = self.config.delivery_timeout
         for batch in self._accumulator.expire(now):
-            # A batch that was never sent is certainly not in the log.
-            error = delivery_timeout_error(batch, timeout, self._last_error(batch))
-            self._fail(batch, error, known_unwritten=not batch.attempts)
+            self._fail(batch, delivery_timeout_error(batch, timeout, self._last_error(batch)))
         oldest = now
         for batch in list(self._in_flight):
             if not batch.is_done:
                 if batch.created_at + timeout <= now:
-                    error = delivery_timeout_error(batch, timeout, self._last_error(batch))
-                    self._fail(batch, error, known_unwritten=False)
+                    self._fail(batch, delivery_timeout_error(batch, timeout, self._last_error(batch)))
                 else:
                     oldest = min(oldest, batch.created_at)
         self._next_expiry = min(oldest, self._accumulator.oldest(now)) + timeout

@@ -6,11 +6,13 @@ partition's batches in sequence only, and responds to a batch that it already ha
 - A batch keeps its sequence number in all retries, and is retried before later batches are sent.
 - Until the first batch of an epoch is acknowledged, its partition has no other batch in flight. A leader without state
   of a producer accepts any first sequence. So it could accept the second batch before the first, which would be lost.
-- A batch that the broker rejected for good was not written: the batches behind it close the gap
-  (`handle_failed_batch`).
-- A batch that expired before its response leaves the partition *unresolved*: no new batch is drained until all batches
-  in flight have a response. Then, unless the log turned out to be complete, the epoch is bumped.
+- A batch that failed leaves the partition *unresolved*: it may have been written, even if the broker rejected the last
+  attempt. No new batch is drained until all batches in flight have a response. Then, unless the log turned out to be
+  complete, the epoch is bumped. No other batch gets the failed batch's sequence numbers in the same epoch: the broker
+  would take it for a duplicate, and acknowledge it without writing it.
 - After a bump, the sequence numbers of a partition restart at 0, also those of batches that wait for a retry.
+- A batch that may have been written and is then split leaves *doubtful* parts. If the leader has the whole batch, it
+  rejects the parts as out of order, and a retry in a new epoch would duplicate them.
 
 Belongs to the event loop. Sequence numbers wrap from 2^31 - 1 to 0.
 """
@@ -49,13 +51,14 @@ class PartitionSequences:
     """The sequence of one partition. `in_flight` are the batches with a sequence number that are not acknowledged, in
     order: sent, or waiting for a retry."""
 
-    __slots__ = ("identity", "in_flight", "last_acked", "next")
+    __slots__ = ("doubtful_parts", "identity", "in_flight", "last_acked", "next")
 
     def __init__(self, identity: ProducerIdAndEpoch):
         self.identity = identity
         self.next = 0
         self.last_acked = NO_SEQUENCE
         self.in_flight: list[ProducerBatch] = []
+        self.doubtful_parts: set[ProducerBatch] = set()
 
     def restart(self, identity: ProducerIdAndEpoch, transactional: bool) -> None:
         """Restarts at 0 in a new epoch, and renumbers the batches in flight."""
@@ -129,34 +132,25 @@ class Sequences:
     def is_unresolved(self, tp: TopicPartition) -> bool:
         return tp in self._unresolved
 
+    def doubtful_parts(self, tp: TopicPartition) -> set[ProducerBatch]:
+        """Returns the parts of split batches whose records the leader may have, as parts of the whole batch."""
+        return self.of(tp).doubtful_parts
+
     def handle_completed_batch(self, batch: ProducerBatch) -> None:
         partition = self.of(batch.tp)
+        if batch in partition.doubtful_parts:
+            partition.doubtful_parts.clear()  # the leader accepted a part, so it does not have the whole batch
         if not self._remove(partition, batch) or not _has_identity(batch, partition.identity):
             return
         # Responses may arrive out of order after a reconnect.
         if partition.last_acked < 0 or _is_after(batch.last_sequence, partition.last_acked):
             partition.last_acked = batch.last_sequence
 
-    def handle_failed_batch(self, batch: ProducerBatch, known_unwritten: bool) -> None:
-        """`known_unwritten`: the broker responded that it did not write the batch."""
+    def handle_failed_batch(self, batch: ProducerBatch) -> None:
         partition = self.of(batch.tp)
-        if not batch.has_sequence or not self._remove(partition, batch):
-            return
-        if not _has_identity(batch, partition.identity):
-            return
-        if not known_unwritten:
+        partition.doubtful_parts.discard(batch)
+        if self._remove(partition, batch) and _has_identity(batch, partition.identity):
             self._unresolved[batch.tp] = None
-            return
-        # The broker rejects the batches behind it, which are in flight with sequence numbers that leave a gap. They are
-        # retried with these.
-        for other in partition.in_flight:
-            if _has_identity(other, partition.identity) and _is_after(other.base_sequence, batch.base_sequence):
-                sequence = (other.base_sequence - len(batch)) & _LAST_SEQUENCE
-                other.set_producer(
-                    partition.identity.producer_id, partition.identity.epoch, sequence, self.transactional
-                )
-                other.sequence_was_reset = True
-        partition.next = (partition.next - len(batch)) & _LAST_SEQUENCE
 
     def replace_batch(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Gives the sequence numbers of a split batch to its parts."""
@@ -169,6 +163,9 @@ class Sequences:
             sequence = _add(sequence, len(part))
         index = partition.in_flight.index(batch)
         partition.in_flight[index : index + 1] = parts
+        if batch.attempts > 0:
+            partition.doubtful_parts.discard(batch)
+            partition.doubtful_parts.update(parts)
 
     def _remove(self, partition: PartitionSequences, batch: ProducerBatch) -> bool:
         for index, other in enumerate(partition.in_flight):

@@ -179,7 +179,7 @@ class TransactionManager(IdempotenceManager):
 
     def prepare(self) -> None:
         for tp in self.sequences.resolve():
-            self._require_abort(KafkaError(f"Records for partition {tp} may be missing after a delivery timeout"))
+            self._require_abort(KafkaError(f"Records for partition {tp} may be missing after a failed batch"))
         if self._new_partitions and self._add_partitions_task is None and self._is_sending:
             self._add_partitions_task = self._sender_loop.create_task(self._add_partitions())
 
@@ -198,14 +198,14 @@ class TransactionManager(IdempotenceManager):
             return False
         return self.sequences.may_drain(batch)
 
-    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
-        self.sequences.handle_failed_batch(batch, known_unwritten)
+    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException) -> None:
+        self.sequences.handle_failed_batch(batch)
         if self._is_sending:
             if isinstance(error, _FATAL):
                 self.fail(error)
             else:
                 self._require_abort(error)
-        elif batch.has_sequence and not known_unwritten:
+        elif batch.has_sequence:
             self._needs_epoch_bump = True
 
     def may_retry(self) -> bool:

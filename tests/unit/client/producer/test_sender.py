@@ -163,7 +163,7 @@ def test_batches_behind_failed_batch_continue() -> None:
     assert isinstance(futures[2].exception, InvalidRecordError)
     assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"3", b"4"]
     assert producer.idempotence is not None
-    assert producer.idempotence.bumps == 0
+    assert producer.idempotence.bumps == 1
 
 
 def test_authorization_error_fails_at_once() -> None:
@@ -174,6 +174,86 @@ def test_authorization_error_fails_at_once() -> None:
     producer.cluster.respond()
     assert isinstance(future.exception, TopicAuthorizationFailedError)
     assert producer.buffers.available_bytes == 1_000_000
+
+
+@pytest.mark.parametrize("written", [0, 1, 3])
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_batch_after_rejected_retry_is_written(in_flight: int, written: int) -> None:
+    """A batch is written but its response is lost, and the retry is rejected. The next batch must not get its sequence
+    numbers: the leader would acknowledge it as a duplicate, without writing it."""
+    producer = started()
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(in_flight)]
+    producer.poll()
+    assert producer.cluster.in_flight() == in_flight
+    producer.cluster.cut(handled=written)
+    rejections = [TopicAuthorizationFailedError]
+    producer.cluster.refuse = lambda tp, batch: rejections.pop() if rejections else None
+    settle(producer)
+    assert isinstance(futures[0].exception, TopicAuthorizationFailedError)
+    later = [producer.put(b"%d" % number + b"v" * 300) for number in range(in_flight, in_flight + 3)]
+    settle(producer)
+    values = [value[:1] for value in producer.cluster.values()]
+    for number, future in enumerate(futures + later):
+        if number > 0:
+            assert values[future.get(timeout_ms=0).offset] == b"%d" % number
+    assert values == [b"f"] + [b"%d" % number for number in range(0 if written else 1, in_flight + 3)]
+
+
+def test_rejected_batch_at_leader_without_state_hides_no_record() -> None:
+    """A leader that forgot the producer accepts any first sequence number: here that of the batch behind a rejected
+    one."""
+    producer = started()
+    producer.cluster.logs.clear()
+    producer.cluster.refuse = lambda tp, batch: InvalidRecordError if b"bad" in bytes(batch.raw) else None
+    futures = [producer.put(value + b"v" * 300) for value in (b"bad", b"1")]
+    settle(producer)
+    futures.append(producer.put(b"2" + b"v" * 300))
+    settle(producer)
+    assert [future.failed() for future in futures] == [True, False, False]
+    assert [value[:1] for value in producer.cluster.values()] == [b"1", b"2"]
+
+
+def test_expired_retry_needs_epoch_bump() -> None:
+    producer = started(delivery_timeout=1.0)
+    lost = producer.put(b"lost" + b"v" * 300)
+    producer.poll()
+    producer.cluster.cut(handled=1)
+    producer.accumulator.set_leaders("t", [-1])
+    producer.poll(1000)
+    assert isinstance(lost.exception, KafkaTimeoutError)
+    producer.accumulator.set_leaders("t", [1])
+    later = producer.put(b"late" + b"v" * 300)
+    settle(producer, 500)
+    assert later.get(timeout_ms=0).offset == 2
+    assert [value[:4] for value in producer.cluster.values()] == [b"firs", b"lost", b"late"]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_split_of_batch_that_may_be_written_duplicates_nothing(written: bool) -> None:
+    """The response to a batch is lost. Before the retry, the topic's limit is lowered, so that the batch is split."""
+    producer = started(batch_bytes=4000)
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(6)]
+    producer.poll()
+    producer.cluster.cut(handled=1 if written else 0)
+    producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 800 else None
+    settle(producer)
+    futures.append(producer.put(b"6" + b"v" * 300))
+    settle(producer)
+    assert [value[:1] for value in producer.cluster.values()] == [b"f", b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert [future.failed() for future in futures] == [written] * 6 + [False]
+    assert futures[6].get(timeout_ms=0).offset == 7
+
+
+def test_parts_behind_too_large_record_are_retried() -> None:
+    """The parts of a retried batch are no longer doubtful when the leader has accepted one of them."""
+    producer = started(batch_bytes=4000)
+    futures = [producer.put(value) for value in (b"small", b"v" * 600, b"small")]
+    producer.poll()
+    producer.cluster.cut()
+    producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 500 else None
+    settle(producer)
+    assert [future.failed() for future in futures] == [False, True, False]
+    assert producer.cluster.values() == [b"first", b"small", b"small"]
 
 
 def test_duplicate_sequence_counts_as_written() -> None:
@@ -349,11 +429,16 @@ def test_random_faults_keep_every_record_once_and_in_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
-    """With a short delivery timeout, no acknowledged record is missing, duplicated or out of order."""
+def test_futures_are_correct_after_delivery_timeouts_and_rejections(seed: int) -> None:
+    """With a short delivery timeout and non-retriable errors, no acknowledged record is missing, duplicated or out of
+    order."""
     random = make_random(seed)
     producer = SimProducer(batch_bytes=250, delivery_timeout=1.0, random=random)
     cluster = producer.cluster
+    cluster.refuse = lambda tp, batch: TopicAuthorizationFailedError if random.random() < 0.05 else None
+    if seed % 2:
+        assert producer.idempotence is not None
+        producer.idempotence.sequences.of(TopicPartition("t", 0)).next = 2**31 - 20  # the sequence numbers wrap around
     sent: list[tuple[bytes, FutureRecordMetadata]] = []
     for _ in range(300):
         if random.random() < 0.7:
@@ -368,6 +453,7 @@ def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
             producer.accumulator.set_leaders("t", [random.choice([1, -1])])
         producer.poll(random.choice([0, 10, 50, 200]))
     producer.accumulator.set_leaders("t", [1])
+    cluster.refuse = lambda tp, batch: None
     settle(producer, 5000)
     log = cluster.values()
     assert all(future.is_done for _, future in sent)

@@ -76,33 +76,33 @@ def test_retried_batches_keep_sequence_and_order() -> None:
     assert sequences.may_drain(second)
 
 
-def test_rejected_batch_leaves_no_gap() -> None:
+def test_no_batch_gets_the_sequence_numbers_of_a_failed_one() -> None:
     sequences = started()
     first, second, third = drain(sequences, 3, 2, 4)
     sequences.handle_completed_batch(first)
-    sequences.handle_failed_batch(second, known_unwritten=True)
-    assert (third.base_sequence, third.sequence_was_reset) == (3, True)
-    (fourth,) = drain(sequences, 1)
-    assert fourth.base_sequence == 7
-    assert not sequences.must_bump
+    sequences.handle_failed_batch(second)
+    assert (third.base_sequence, third.sequence_was_reset) == (5, False)
+    assert not sequences.may_drain(make(1))
+    sequences.handle_failed_batch(third)
+    assert sequences.resolve() == [TP]
 
 
 def test_unresolved_partition_drains_nothing_new() -> None:
     sequences = started()
     first, second, third = drain(sequences, 1, 1, 1)
     sequences.handle_completed_batch(first)
-    sequences.handle_failed_batch(second, known_unwritten=False)
+    sequences.handle_failed_batch(second)
     assert not sequences.may_drain(make(1))
     assert sequences.may_drain(third)
     assert sequences.resolve() == []
-    sequences.handle_failed_batch(third, known_unwritten=False)
+    sequences.handle_failed_batch(third)
     assert sequences.resolve() == [TP]
 
 
 def test_resolved_partition_needs_no_bump() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
-    sequences.handle_failed_batch(first, known_unwritten=False)
+    sequences.handle_failed_batch(first)
     sequences.handle_completed_batch(second)  # leaders accept batches in sequence only, so the first one was written
     assert sequences.resolve() == []
     assert sequences.may_drain(make(1))
@@ -143,7 +143,7 @@ def test_other_partitions_change_epoch_when_empty() -> None:
 def test_new_epoch_resolves_partitions() -> None:
     sequences = started()
     (batch,) = drain(sequences, 1)
-    sequences.handle_failed_batch(batch, known_unwritten=False)
+    sequences.handle_failed_batch(batch)
     sequences.set_identity(ProducerIdAndEpoch(5, 1))
     assert sequences.resolve() == []
     (fresh,) = drain(sequences, 1)
@@ -171,6 +171,31 @@ def test_parts_of_split_batch_take_over_sequences() -> None:
     sequences.handle_completed_batch(parts[0])
     sequences.handle_completed_batch(parts[1])
     assert sequences.is_next(second)
+
+
+def test_parts_are_doubtful_if_the_whole_batch_may_be_written() -> None:
+    sequences = started()
+    first, second = drain(sequences, 5, 1)
+    first.attempts = 1
+    parts = [make(2), make(3)]
+    sequences.replace_batch(first, parts)
+    assert sequences.doubtful_parts(TP) == set(parts)
+    parts[1].attempts = 1
+    smaller = [make(1), make(2)]
+    sequences.replace_batch(parts[1], smaller)
+    assert sequences.doubtful_parts(TP) == {parts[0], *smaller}
+    sequences.handle_failed_batch(parts[0])
+    assert sequences.doubtful_parts(TP) == set(smaller)
+    sequences.handle_completed_batch(smaller[0])
+    assert not sequences.doubtful_parts(TP), "the leader accepted a part, so it does not have the whole batch"
+    assert sequences.of(TP).in_flight == [smaller[1], second]
+
+
+def test_parts_of_a_batch_in_its_first_attempt_are_not_doubtful() -> None:
+    sequences = started()
+    (batch,) = drain(sequences, 2)
+    sequences.replace_batch(batch, [make(1), make(1)])
+    assert not sequences.doubtful_parts(TP)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -426,7 +426,7 @@ def test_abortable_errors_require_abort_only(api: str, error: type[KafkaError], 
         elif api == "produce":
             batch = bench.batch()
             manager.assign_sequence(batch)
-            manager.handle_failed_batch(batch, error("no"), True)
+            manager.handle_failed_batch(batch, error("no"))
         elif api == "EndTxn":
             with pytest.raises(expected):
                 await manager.commit()
@@ -456,7 +456,7 @@ def test_abort_skips_end_txn_after_invalid_producer_id_mapping() -> None:
         manager = await bench.added()
         batch = bench.batch()
         manager.assign_sequence(batch)
-        manager.handle_failed_batch(batch, InvalidProducerIdMappingError("gone"), True)
+        manager.handle_failed_batch(batch, InvalidProducerIdMappingError("gone"))
         await manager.abort()
         assert "EndTxn" not in bench.coordinators.names()
         assert manager.state is S.READY
@@ -469,7 +469,7 @@ def test_error_while_completing_batches_stops_commit() -> None:
         manager = await bench.added()
         batch = bench.batch()
         manager.assign_sequence(batch)
-        bench.on_complete = lambda: manager.handle_failed_batch(batch, TopicAuthorizationFailedError("no"), True)
+        bench.on_complete = lambda: manager.handle_failed_batch(batch, TopicAuthorizationFailedError("no"))
         with pytest.raises(TopicAuthorizationFailedError):
             await manager.commit()
         assert "EndTxn" not in bench.coordinators.names()
