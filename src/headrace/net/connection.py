@@ -8,6 +8,7 @@ Reading pauses under these conditions, and then continues with the bytes receive
 - More than `Limits.max_in_flight` requests have no response: until half of them have one.
 - The peer leaves more than `Limits.max_queued_bytes` of responses unread: until half of them are sent.
 - The connection has used up its share of this iteration of the loop: until the next iteration.
+- The requests of all connections need more memory than `Limits.queued_max_bytes`: until others give memory back.
 - The server is paused or draining.
 """
 
@@ -16,9 +17,10 @@ import logging
 from typing import Any, Protocol
 
 from headrace.common.errors import HeadraceError
-from headrace.net.framing import FrameReader, InvalidFrameError, ReceiveMemory
+from headrace.net.framing import FrameReader, InvalidFrameError
 from headrace.net.limits import Limits
 from headrace.net.listeners import join_address
+from headrace.net.receive_memory import ReceiveMemory
 from headrace.net.transport import IN_MEMORY, Frame, Part, frame_size
 
 _logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ _SLOW_PEER = 2
 _TURN = 4
 _SERVER = 8
 _FINISHING = 16
+_MEMORY = 32
 
 LINGER_SECONDS = 1.0
 """How long to wait for responses after the peer has closed its sending side."""
@@ -295,6 +298,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         """True if no response is outstanding or unsent."""
         return self._head is None and not self._waits
 
+    @property
+    def frames(self) -> FrameReader:
+        return self._frames
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """True if nothing but the peer delays the next request."""
+        return not self._holds
+
     def idle_seconds(self, now: float) -> float:
         """Returns how long the connection has been idle, measured between calls.
 
@@ -309,7 +321,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def _waits_for_server(self) -> bool:
-        return self._head is not None and self._head._response is None
+        return bool(self._holds & _MEMORY) or (self._head is not None and self._head._response is None)
 
     def _linger_is_over(self) -> None:
         if self._waits_for_server:
@@ -340,7 +352,9 @@ class ServerConnection(asyncio.BufferedProtocol):
                     self._hold(_TURN)
                     self._loop.call_soon(self._unhold, _TURN)
                     break
-            frames.settle()
+            if not frames.settle():
+                self._hold(_MEMORY)
+                frames.wait_for_memory(self._memory_granted)
         except InvalidFrameError as error:
             server.invalid_frames += 1
             _logger.info("Connection %s: closed because of an invalid frame: %s", self, error)
@@ -351,6 +365,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._waits &= ~_CORKED
             if self._head is not None and not self._waits:
                 self._flush()
+
+    def _memory_granted(self) -> None:
+        self._unhold(_MEMORY)
 
     def _handler_failed(self) -> None:
         _logger.exception("Connection %s: closed because handling its request failed", self)

@@ -14,20 +14,15 @@ Memory:
   reads without a large frame, or when the buffer is unused for a while.
 - Fresh memory is expensive: a page fault per 4 KB takes longer than receiving them. `ReceiveMemory` recycles buffers of
   the usual large size.
+- `ReceiveMemory` limits the memory of all connections. A frame that does not fit waits, and so does its connection.
 """
 
-import mmap
 import struct
-from contextlib import suppress
+from collections.abc import Callable
 
 from headrace.common.errors import HeadraceError
+from headrace.net.receive_memory import CARRY_BYTES, LARGE_BYTES, SIZE_BYTES, ReceiveMemory
 
-SCRATCH_BYTES = 256 * 1024
-CARRY_BYTES = 64 * 1024
-"""The largest frame, with its size field, that may be copied within the scratch buffer."""
-LARGE_BYTES = 1_310_720
-"""The usual size of a connection's buffer: fits a request with a batch of the default `max.message.bytes`."""
-_ROUND_BYTES = 1024 * 1024
 SMALL_RUN = 8
 """The number of reads without a large frame after which a connection returns its buffer."""
 
@@ -58,63 +53,25 @@ def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
     return f"a frame of {size} bytes, larger than socket.request.max.bytes ({max_bytes})"
 
 
-class ReceiveMemory:
-    """The scratch buffer of a loop, and its pool of large buffers."""
-
-    __slots__ = ("_free", "_taken", "held_bytes", "holders", "keep_bytes", "max_frame_bytes", "max_free", "scratch")
-
-    def __init__(self, max_frame_bytes: int, keep_bytes: int = 64 * 1024 * 1024, max_free: int = 8):
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.max_frame_bytes = max_frame_bytes
-        self.keep_bytes = keep_bytes
-        """Connections keep their buffers between frames while all buffers together are not larger than this."""
-        self.max_free = max_free
-        self.held_bytes = 0
-        self.holders: set[FrameReader] = set()
-        self._free: list[memoryview] = []
-        self._taken = False
-
-    def take(self, size: int) -> memoryview:
-        """Returns a buffer of at least this size with undefined content."""
-        if size > CARRY_BYTES:
-            # Rounded up, so that a slightly larger frame also fits.
-            size = LARGE_BYTES if size <= LARGE_BYTES else -(-size // _ROUND_BYTES) * _ROUND_BYTES
-        buffer = self._free.pop() if size == LARGE_BYTES and self._free else _map(size)
-        self.held_bytes += len(buffer)
-        self._taken = True
-        return buffer
-
-    def give_back(self, buffer: memoryview) -> None:
-        self.held_bytes -= len(buffer)
-        if len(buffer) == LARGE_BYTES and len(self._free) < self.max_free:
-            self._free.append(buffer)
-
-    def trim(self) -> None:
-        """Frees the buffers that were not used since the last call."""
-        for holder in list(self.holders):
-            holder.release_if_unused()
-        if not self._taken:
-            self._free.clear()
-        self._taken = False
-
-
-def _map(size: int) -> memoryview:
-    buffer = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        # A huge page would cost 2 MB for the first byte. Kernels without huge pages reject the advice.
-        with suppress(OSError):
-            buffer.madvise(mmap.MADV_NOHUGEPAGE)
-    return memoryview(buffer)
-
-
 class FrameReader:
     """The stream of one connection: call `get_buffer`, `updated`, `next_frame` until it returns None, then `settle`.
 
     A caller that stops earlier continues with `next_frame` later and calls `settle` again. A frame is a view of reused
-    memory, valid until `settle` is called.
+    memory, valid until `settle` is called. If `settle` returns False, call `wait_for_memory`.
     """
 
-    __slots__ = ("_carry", "_end", "_memory", "_need", "_own", "_small_run", "_start", "_used", "_view")
+    __slots__ = (
+        "_carry",
+        "_end",
+        "_memory",
+        "_need",
+        "_own",
+        "_small_run",
+        "_start",
+        "_used",
+        "_view",
+        "received_bytes",
+    )
 
     def __init__(self, memory: ReceiveMemory):
         self._memory = memory
@@ -128,6 +85,7 @@ class FrameReader:
         """The size of the incomplete frame at `_start` with its size field; 0 if unknown."""
         self._small_run = 0
         self._used = False
+        self.received_bytes = 0
 
     @property
     def holds_buffer(self) -> bool:
@@ -138,19 +96,28 @@ class FrameReader:
         """The number of received bytes that were not returned as a frame yet."""
         return len(self._carry) if self._own is None else self._end - self._start
 
+    @property
+    def started_frame(self) -> memoryview:
+        """The received bytes of the frame that is incomplete, with its size field."""
+        return memoryview(self._carry) if self._own is None else self._view[self._start : self._end]
+
     def get_buffer(self) -> memoryview:
         """Returns the memory for the next bytes. Call it only between `settle` and `updated`."""
         own = self._own
         if own is None:
             carry = self._carry
-            scratch = self._memory.scratch
+            memory = self._memory
+            scratch = memory.scratch
             self._start = 0
             if not carry:
                 self._end = 0
-                return scratch
+                return scratch if memory.held_bytes <= memory.cautious_above else memory.size_field
             self._end = length = len(carry)
             scratch[:length] = carry
-            return scratch[length:]
+            if memory.held_bytes <= memory.cautious_above:
+                return scratch[length:]
+            # Memory is short: nothing beyond this frame, so that only admitted bytes are read.
+            return scratch[length : SIZE_BYTES if length < SIZE_BYTES else SIZE_BYTES + _size(carry)[0]]
         if self._need:
             # Not beyond the end of this frame, so that the next one starts at the front and is not moved.
             return own[self._end : self._start + self._need]
@@ -163,6 +130,7 @@ class FrameReader:
             if size - 4 == _size(scratch)[0] <= self._memory.max_frame_bytes:
                 return scratch[4:size]
         self._end += size
+        self.received_bytes += size
         return None
 
     def next_frame(self) -> memoryview | None:
@@ -185,21 +153,31 @@ class FrameReader:
         self._need = 0
         return view[start + 4 : stop]
 
-    def settle(self) -> None:
-        """Stores the remaining bytes, including complete frames, so that others may use the scratch buffer."""
+    def settle(self) -> bool:
+        """Stores the remaining bytes, including complete frames, so that others may use the scratch buffer.
+
+        Returns False if there is no memory for the rest of the incomplete frame.
+        """
         start, end = self._start, self._end
         remaining_bytes = end - start
         if self._own is not None:
-            self._settle_own(remaining_bytes)
-        elif remaining_bytes == 0:
-            self._carry = b""
-        elif remaining_bytes < 4 or (remaining_bytes < self._need <= CARRY_BYTES and not (self._carry and start == 0)):
-            self._carry = bytes(self._view[start:end])
+            return self._settle_own(remaining_bytes)
+        if remaining_bytes == 0:
+            if self._carry:
+                self._set_carry(b"")
+            return True
+        if remaining_bytes < 4 or (remaining_bytes < self._need <= CARRY_BYTES and not (self._carry and start == 0)):
+            self._set_carry(bytes(self._view[start:end]))
             self._start = self._end = self._need = 0
-        else:
-            self._move(max(self._need, remaining_bytes))
+            return True
+        if remaining_bytes < self._need and not self._memory.admits(self._need):
+            self._set_carry(bytes(self._view[start:end]))
+            self._start = self._end = 0
+            return False
+        self._move(max(self._need, remaining_bytes))
+        return True
 
-    def _settle_own(self, remaining_bytes: int) -> None:
+    def _settle_own(self, remaining_bytes: int) -> bool:
         assert self._own is not None
         self._used = True
         capacity = len(self._own)
@@ -208,13 +186,34 @@ class FrameReader:
             self._start = self._end = 0
             self._small_run += 1
             keep = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
-            if not keep or self._memory.held_bytes > self._memory.keep_bytes:
+            if not keep or self._memory.held_bytes > self._memory.keep_bytes or self._memory.waiters:
                 self._release()
         elif need > capacity:
+            if not self._memory.admits(need):
+                return False
             self._move(need)
         elif self._start + max(need, 4) > capacity:
             self._own[:remaining_bytes] = self._own[self._start : self._end]
             self._start, self._end = 0, remaining_bytes
+        return True
+
+    def wait_for_memory(self, granted: Callable[[], object]) -> None:
+        """Calls `granted` once there is memory for the rest of the incomplete frame. Do not read before that."""
+        self._memory.waiters[self] = self._need, granted
+
+    def take_buffer(self, size: int) -> None:
+        """Moves the incomplete frame to a buffer of this size, after it waited for memory."""
+        if self._own is None:
+            self._view, self._start, self._end = memoryview(self._carry), 0, len(self._carry)
+        self._move(size)
+
+    def _set_carry(self, carry: bytes) -> None:
+        self._memory.carried(len(carry) - len(self._carry))
+        self._carry = carry
+        if carry:
+            self._memory.holders.add(self)
+        else:
+            self._memory.holders.discard(self)
 
     def _move(self, size: int) -> None:
         """Moves the bytes to a new buffer of the connection."""
@@ -222,27 +221,29 @@ class FrameReader:
         buffer = self._memory.take(size)
         buffer[:remaining_bytes] = self._view[self._start : self._end]
         self._release()
+        self._set_carry(b"")
         self._memory.holders.add(self)
         self._own = self._view = buffer
-        self._carry = b""
         self._start, self._end = 0, remaining_bytes
         self._small_run = 0
 
-    def release_if_unused(self) -> None:
-        """Returns the buffer if it is empty and was not used since the last call."""
-        if not self._used and self._start == self._end:
+    def release_if_unused(self, *, at_once: bool = False) -> None:
+        """Returns the buffer if it is empty and, unless `at_once`, was not used since the last call."""
+        if (at_once or not self._used) and self._start == self._end:
             self._release()
         self._used = False
 
     def _release(self) -> None:
         if self._own is not None:
-            self._memory.holders.discard(self)
-            self._memory.give_back(self._own)
-            self._own = None
+            own, self._own = self._own, None
             self._view = self._memory.scratch
+            self._memory.holders.discard(self)
+            self._memory.give_back(own)
 
     def close(self) -> None:
         """Drops all bytes and returns the buffer."""
+        self._memory.waiters.pop(self, None)
         self._start = self._end = self._need = 0
-        self._carry = b""
+        if self._carry:
+            self._set_carry(b"")
         self._release()

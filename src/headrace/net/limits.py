@@ -12,6 +12,10 @@ class Limits:
 
     request_max_bytes: int = 104_857_600
     """`socket.request.max.bytes`: a larger frame closes the connection."""
+    queued_max_bytes: int = 268_435_456
+    """`queued.max.request.bytes`: the memory of all requests that are being received; -1: unlimited, Kafka's default.
+
+    With 256 MB, two requests of the largest size and two hundred of the usual large size are received at a time."""
     idle_ms: int = 600_000
     """`connections.max.idle.ms`; negative: never."""
     max_connections: int = MAX_INT

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from headrace.common.clock import Clock
 from headrace.common.metrics import Metrics
 from headrace.net.connection import Address, FrameHandler, ServerConnection
-from headrace.net.framing import ReceiveMemory
 from headrace.net.limits import Limits
 from headrace.net.listeners import BoundListener, Listener, join_address, open_listener
+from headrace.net.receive_memory import BufferHolder, ReceiveMemory
+from headrace.net.stalled_requests import StalledRequests, describe_request
 from headrace.net.transport import PlainTransport
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class SocketServer:
         metrics: Metrics | None = None,
     ):
         self.limits = limits
-        self.memory = ReceiveMemory(limits.request_max_bytes)
+        self.memory = ReceiveMemory(limits.request_max_bytes, limits.queued_max_bytes)
         self.endpoints: list[BoundListener] = []
         """The open listeners, in order; empty before `start`."""
         self.connections: set[ServerConnection] = set()
@@ -79,6 +80,8 @@ class SocketServer:
         self.rejected = 0
         """The number of connections refused because of a limit."""
         self.idle_closed = 0
+        self.stalled_dropped = 0
+        """The number of connections closed because they stopped sending in the middle of a request."""
         self.invalid_frames = 0
         self.frames_in = 0
         self.bytes_in = 0
@@ -94,6 +97,7 @@ class SocketServer:
         self._accept_retry: asyncio.TimerHandle | None = None
         self._trimmer: asyncio.TimerHandle | None = None
         self._idle_check: asyncio.TimerHandle | None = None
+        self._stalled = StalledRequests(self.memory)
         self._per_ip: dict[str, int] = {}
         self._locals: dict[Address, Address] = {}
         self._busy: set[ServerConnection] = set()
@@ -284,6 +288,26 @@ class SocketServer:
     def _trim(self) -> None:
         self._trimmer = self._loop.call_later(_TRIM_SECONDS, self._trim)
         self.memory.trim()
+        self.drop_stalled()
+
+    def drop_stalled(self) -> None:
+        """Closes connections that stopped sending in the middle of a request and keep its memory."""
+        stalled = self._stalled.check()
+        if not stalled:
+            return
+        connections: dict[BufferHolder, ServerConnection] = {found.frames: found for found in self.connections}
+        for frames in stalled:
+            connection = connections[frames]
+            if not connection.waits_for_peer:
+                self._stalled.excuse(frames)
+            elif self._stalled.must_drop(frames):
+                self.stalled_dropped += 1
+                self._problems.log(
+                    "stalled",
+                    f"Connection {connection}: dropped {describe_request(connection.frames.started_frame)}: "
+                    f"{self._stalled.reason(frames)}",
+                )
+                connection.close("stalled request")
 
     def _check_idle(self) -> None:
         """Closes idle connections, and schedules the next check after a twentieth of the idle limit."""
@@ -309,6 +333,8 @@ class SocketServer:
         metrics.gauge("net_connections_total", lambda: self.connections_total)
         metrics.gauge("net_connections_rejected_total", lambda: self.rejected)
         metrics.gauge("net_connections_idle_closed_total", lambda: self.idle_closed)
+        metrics.gauge("net_stalled_requests_dropped_total", lambda: self.stalled_dropped)
+        metrics.gauge("net_request_memory_bytes", lambda: self.memory.held_bytes)
         metrics.gauge("net_invalid_frames_total", lambda: self.invalid_frames)
         metrics.gauge("net_frames_in_total", lambda: self.frames_in)
         metrics.gauge("net_bytes_in_total", lambda: self.bytes_in)

@@ -24,7 +24,7 @@ def resident_bytes() -> int:
 
 def test_claimed_frame_sizes_cost_no_memory() -> None:
     async def scenario() -> None:
-        async with serving(Recorder(), Limits(backlog=300)) as server:
+        async with serving(Recorder(), Limits(backlog=300, queued_max_bytes=-1)) as server:
             before = resident_bytes()
             peers = [await Peer.connect(server) for _ in range(300)]
             for peer in peers:
@@ -257,3 +257,42 @@ def test_metrics() -> None:
         await server.close()
 
     asyncio.run(scenario())
+
+
+def test_stalled_requests_neither_take_all_memory_nor_delay_others(caplog: pytest.LogCaptureFixture) -> None:
+    size, limit = 10_000_000, 24_000_000
+    header = struct.pack(">hhih", 0, 9, 1, 5) + b"slow1" + b"\0"
+
+    async def scenario() -> None:
+        async with serving(Recorder(echo), Limits(queued_max_bytes=limit)) as server:
+            before = resident_bytes()
+            attackers = [await Peer.connect(server) for _ in range(10)]
+            started = struct.pack(">i", size) + header + bytes(size - 1_000_000)
+            sends = [asyncio.ensure_future(attacker.send(started)) for attacker in attackers]
+            await until(lambda: len(server.memory.waiters) >= 8)
+            good = await Peer.connect(server)
+            for payload in (b"small", bytes(60_000), bytes(1_000_000)):
+                await good.send(frame(payload))
+                assert await good.reply() == payload
+            # A request as large as the stalled ones gets its turn after some of them were dropped.
+            late = await Peer.connect(server)
+            late_send = asyncio.ensure_future(late.send(frame(bytes(size))))
+            while not late_send.done() or server.memory.waiters:
+                assert server.memory.held_bytes <= limit
+                assert resident_bytes() - before < 60_000_000
+                server.drop_stalled()
+                await asyncio.sleep(0.001)
+            await late_send
+            assert await late.reply() == bytes(size)
+            assert server.stalled_dropped >= 8
+            await asyncio.gather(*sends, return_exceptions=True)
+            for peer in [*attackers, good, late]:
+                peer.close()
+            await until(lambda: not server.connections)
+            server.memory.trim()
+            server.memory.trim()
+            assert (server.memory.held_bytes, server.memory.holders, server.memory.waiters) == (0, set(), {})
+
+    asyncio.run(scenario())
+    assert "a PRODUCE v9 request of client 'slow1' of 10000000 bytes, of which it sent " in caplog.text
+    assert "other requests wait for memory (queued.max.request.bytes=24000000)" in caplog.text

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.net.doubles import Recorder, Wired, frame, read_all
 
 from headrace.net import Limits, ServerConnection
-from headrace.net.framing import CARRY_BYTES, SCRATCH_BYTES, FrameReader, InvalidFrameError, ReceiveMemory
+from headrace.net.framing import FrameReader, InvalidFrameError
+from headrace.net.receive_memory import CARRY_BYTES, LARGE_BYTES, SCRATCH_BYTES, ReceiveMemory
 
 SIZES = st.one_of(
     st.integers(1, 200),
@@ -51,6 +52,53 @@ def test_every_frame_is_returned_once_complete_and_in_order(
         assert reader.buffered_bytes == 0
         reader.close()
     assert memory.held_bytes == 0
+
+
+@given(
+    st.lists(st.lists(st.one_of(SIZES, st.integers(LARGE_BYTES, 4_000_000)), max_size=4), min_size=1, max_size=6),
+    st.integers(4_000_000, 8_000_000),
+    st.randoms(use_true_random=False),
+)
+def test_limited_memory_delays_frames_but_loses_none(connections: list[list[int]], limit: int, random: Random) -> None:
+    memory = ReceiveMemory(4_000_000, limit)
+    readers = [FrameReader(memory) for _ in connections]
+    sent = [[payload(size, seed) for seed, size in enumerate(sizes)] for sizes in connections]
+    streams = [b"".join(map(frame, payloads)) for payloads in sent]
+    received: list[list[bytes]] = [[] for _ in connections]
+    closed = {number for number in range(len(connections)) if random.random() < 0.2}
+    while any(streams):
+        unfinished = [number for number, stream in enumerate(streams) if stream]
+        readable = [number for number in unfinished if readers[number] not in memory.waiters]
+        assert readable, "every connection waits for memory, and none can continue"
+        number = random.choice(readable)
+        reader = readers[number]
+        if number in closed and random.random() < 0.3:
+            reader.close()
+            streams[number] = b""
+            continue
+        buffer = reader.get_buffer()
+        size = min(len(buffer), len(streams[number]), random.choice((3, 4, 1000, 100_000, 2_000_000)))
+        buffer[:size] = streams[number][:size]
+        streams[number] = streams[number][size:]
+        received[number] += frames_of(reader, size)
+        assert memory.held_bytes <= 2 * limit
+    for number, reader in enumerate(readers):
+        assert number in closed or received[number] == sent[number]
+        reader.close()
+    assert (memory.held_bytes, memory.holders, memory.waiters) == (0, set(), {})
+
+
+def frames_of(reader: FrameReader, size: int) -> list[bytes]:
+    """Reports received bytes. Returns the frames that they complete."""
+    found = reader.updated(size)
+    if found is not None:
+        return [bytes(found)]
+    frames = []
+    while (found := reader.next_frame()) is not None:
+        frames.append(bytes(found))
+    if not reader.settle():
+        reader.wait_for_memory(lambda: None)
+    return frames
 
 
 @given(st.lists(st.binary(max_size=40)))

@@ -10,7 +10,8 @@ from typing import Any
 
 from headrace.common.clock import Clock, SystemClock
 from headrace.net import FrameHandler, Limits, Listener, ResponseSlot, ServerConnection, SocketServer
-from headrace.net.framing import FrameReader, ReceiveMemory
+from headrace.net.framing import FrameReader
+from headrace.net.receive_memory import ReceiveMemory
 
 DEADLINE_SECONDS = 30.0
 
@@ -126,7 +127,7 @@ class FakeServer:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.memory = ReceiveMemory(limits.request_max_bytes)
+        self.memory = ReceiveMemory(limits.request_max_bytes, limits.queued_max_bytes)
         self.bytes_in = self.bytes_out = self.frames_in = self.invalid_frames = 0
         self.quiet: list[ServerConnection] = []
         self.lost: list[ServerConnection] = []

@@ -3,16 +3,9 @@ import struct
 import pytest
 from tests.support.net.doubles import frame, read_all
 
-from headrace.net import framing
-from headrace.net.framing import (
-    CARRY_BYTES,
-    LARGE_BYTES,
-    SCRATCH_BYTES,
-    SMALL_RUN,
-    FrameReader,
-    InvalidFrameError,
-    ReceiveMemory,
-)
+from headrace.net import receive_memory
+from headrace.net.framing import SMALL_RUN, FrameReader, InvalidFrameError
+from headrace.net.receive_memory import CARRY_BYTES, LARGE_BYTES, SCRATCH_BYTES, ReceiveMemory
 
 
 @pytest.fixture
@@ -179,7 +172,7 @@ def test_memory_allocation_failure(reader: FrameReader, memory: ReceiveMemory, m
 
     read_all(reader, [frame(payload(200_000)) + frame(b"x")[:5]])
     held = memory.held_bytes
-    monkeypatch.setattr(framing, "_map", refuse)
+    monkeypatch.setattr(receive_memory, "_map", refuse)
     with pytest.raises(OSError, match="no memory"):
         read_all(reader, [struct.pack(">i", 50_000_000) + b"a"])
     assert memory.held_bytes == held

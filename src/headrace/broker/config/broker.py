@@ -30,6 +30,7 @@ from headrace.common.errors import ConfigError
 from headrace.coordinator.transaction.config import TRANSACTION_KEYS, TransactionConfig
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
+from headrace.net.receive_memory import UNLIMITED
 from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 from headrace.storage.files import FileSystem
@@ -145,6 +146,16 @@ OWN_KEYS = ConfigTable(
             104_857_600,
             "The maximum size of a request. A client that sends a larger one is disconnected.",
             low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
+            "queued.max.request.bytes",
+            ConfigType.LONG,
+            268_435_456,
+            "The memory of all requests that are being received, in bytes. Connections whose next request does not fit "
+            "are not read until there is memory; then requests that stopped arriving are dropped. Requests of up to "
+            "64 KB always fit. At least `socket.request.max.bytes`; -1 is unlimited. (Kafka: -1.)",
+            low=-1,
             dynamic=False,
         ),
         ConfigKey(
@@ -525,6 +536,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
         raise ConfigError("max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides is set")
     return Limits(
         request_max_bytes=values["socket_request_max_bytes"],
+        queued_max_bytes=_queued_max_bytes(values["queued_max_request_bytes"], values["socket_request_max_bytes"]),
         idle_ms=values["connections_max_idle_ms"],
         max_connections=values["max_connections"],
         max_connections_per_ip=values["max_connections_per_ip"],
@@ -533,6 +545,18 @@ def _limits(values: Mapping[str, Any]) -> Limits:
         send_buffer_bytes=values["socket_send_buffer_bytes"],
         receive_buffer_bytes=values["socket_receive_buffer_bytes"],
     )
+
+
+def _queued_max_bytes(queued_max_bytes: int, request_max_bytes: int) -> int:
+    """Returns the memory for requests: at least one of the largest size fits."""
+    if queued_max_bytes == BROKER_KEYS.keys["queued.max.request.bytes"].default:
+        return max(queued_max_bytes, request_max_bytes)
+    if 0 < queued_max_bytes < request_max_bytes:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued_max_bytes} must be larger than or equal to "
+            f"socket.request.max.bytes={request_max_bytes}, or -1"
+        )
+    return queued_max_bytes or UNLIMITED
 
 
 def parse_per_ip_overrides(text: str) -> dict[str, int]:

@@ -129,7 +129,7 @@ _WITHOUT_EFFECT = {
         quota.window.size.seconds
     """,
     "one event loop replaces these threads and queues": """
-        log.cleaner.threads num.io.threads num.network.threads queued.max.request.bytes queued.max.requests
+        log.cleaner.threads num.io.threads num.network.threads queued.max.requests
     """,
     "completed requests leave the purgatory immediately": """
         delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests

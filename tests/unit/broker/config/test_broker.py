@@ -305,6 +305,17 @@ def test_resolves_host_names_in_ip_limits() -> None:
     assert 3 in (limits.per_ip("127.0.0.1"), limits.per_ip("::1"))
 
 
+def test_memory_of_requests_fits_the_largest_request() -> None:
+    default = BrokerConfig.from_properties({}).limits
+    assert default.queued_max_bytes == 268_435_456
+    large = BrokerConfig.from_properties({"socket.request.max.bytes": "1000000000"}).limits
+    assert large.queued_max_bytes == 1_000_000_000
+    assert BrokerConfig.from_properties({"queued.max.request.bytes": "-1"}).limits.queued_max_bytes == -1
+    assert error_of(queued_max_request_bytes="1000000") == (
+        "queued.max.request.bytes=1000000 must be larger than or equal to socket.request.max.bytes=104857600, or -1"
+    )
+
+
 def test_min_compaction_lag_must_not_exceed_max() -> None:
     assert "min.compaction.lag.ms=10 must not be greater than max.compaction.lag.ms=5" in error_of(
         log_cleaner_min_compaction_lag_ms="10", log_cleaner_max_compaction_lag_ms="5"
