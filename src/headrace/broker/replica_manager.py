@@ -107,6 +107,8 @@ class ReplicaManager:
             log.update_high_watermark(directory.high_watermarks.get(tp, 0) if directory is not None else 0)
         if partition.become(state, log):
             self._role_changed(partition)
+        else:
+            self.appended(partition)  # fewer in-sync replicas may have advanced the high watermark
 
     def _role_changed(self, partition: Partition) -> None:
         """Completes requests that waited for the previous leader, and notifies the listeners."""
