@@ -11,6 +11,9 @@ announces the versions in this registry.
 A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
 not served, closes the connection, because the bytes after it cannot be trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns.
+
+A request is slow if the broker works on it for long (Kafka's LocalTimeMs). The time that a DEFERRED response waits, for
+data, for in-sync replicas or for the other members of a group, is not work. The request_seconds metrics include it.
 """
 
 import asyncio
@@ -145,6 +148,7 @@ class RequestContext:
         "correlation_id",
         "received",
         "slot",
+        "waiting_since",
     )
 
     def __init__(
@@ -165,6 +169,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received = received
+        self.waiting_since: float | None = None
+        """When the handler returned DEFERRED."""
         self.slot: ReplyPlace | None = None
         """The place for the response, or None if the client expects none."""
 
@@ -184,6 +190,7 @@ class RequestContext:
 
     def reply(self, response: Message) -> None:
         """Sends the response. Call it once."""
+        waited_seconds = 0.0 if self.waiting_since is None else self._dispatcher.now() - self.waiting_since
         if self._delayed is not None:
             _delayed_operations(self.connection).discard(self._delayed)
             self._delayed = None
@@ -197,7 +204,7 @@ class RequestContext:
             self.connection.close("a response that cannot be encoded")
             return
         slot.send(cast(Frame, frame))
-        self._dispatcher.request_completed(self)
+        self._dispatcher.request_completed(self, waited_seconds)
 
     def close(self, reason: str) -> None:
         """Closes the connection instead of sending a response."""
@@ -225,7 +232,7 @@ class Dispatcher:
 
     def __init__(self, services: Services, clock: Clock, metrics: Metrics, slow_request_ms: int):
         self._apis = {key: api.bind(services) for key, api in REGISTRY.items()}
-        self._now = clock.monotonic
+        self.now = clock.monotonic
         self._slow_seconds = slow_request_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
@@ -243,7 +250,7 @@ class Dispatcher:
             operation.cancel()
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
-        received = self._now()
+        received = self.now()
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame)
         except ProtocolError as error:
@@ -285,6 +292,7 @@ class Dispatcher:
             self._failed(context)
             return
         if result is DEFERRED:
+            context.waiting_since = self.now()
             return
         if result is NO_REPLY:
             self.request_completed(context)
@@ -305,12 +313,17 @@ class Dispatcher:
         _logger.exception("Closing the connection after an internal error: %s failed", context)
         context.close("an internal error of the broker")
 
-    def request_completed(self, context: RequestContext) -> None:
-        """Records the duration of a request whose response was sent."""
-        seconds = self._now() - context.received
+    def request_completed(self, context: RequestContext, waited_seconds: float = 0.0) -> None:
+        """Records the duration of a request whose response was sent, and logs it if the broker's work was slow."""
+        seconds = self.now() - context.received
         self._metrics[context.api.key].seconds.record(seconds)
-        if seconds >= self._slow_seconds and context.api.key is not ApiKey.FETCH:
-            _slow_logger.warning("%s took %.0f ms", context, seconds * 1000)
+        if seconds - waited_seconds >= self._slow_seconds:
+            _slow_logger.warning(
+                "%s took %.0f ms of work, and %.0f ms of waiting",
+                context,
+                (seconds - waited_seconds) * 1000,
+                waited_seconds * 1000,
+            )
         if _request_logger.isEnabledFor(logging.DEBUG):
             _request_logger.debug("%s took %.3f ms", context, seconds * 1000)
 

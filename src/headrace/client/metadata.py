@@ -292,14 +292,14 @@ class Metadata:
         task = self._loop.create_task(self._request_in_background(names, is_full))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
-        hedge = self._loop.call_later(_HEDGE_SECONDS, self._request_from_another_broker, names, task)
+        hedge = self._loop.call_later(_HEDGE_SECONDS, self._request_from_another_broker, names, is_full, task)
         task.add_done_callback(lambda _: hedge.cancel())
 
-    def _request_from_another_broker(self, names: set[str], task: "asyncio.Task[None]") -> None:
+    def _request_from_another_broker(self, names: set[str], is_full: bool, task: "asyncio.Task[None]") -> None:
         """If a request is still unanswered, requests its topics from another broker, too. The response may still
         arrive."""
         if not task.done() and len(self._pool.nodes) > 1:
-            self._schedule.request_again(names)
+            self._schedule.request_again(names, is_full)
 
     async def _request_in_background(self, names: set[str], is_full: bool) -> None:
         try:
@@ -392,15 +392,18 @@ class Metadata:
         self._failures += 1
         if self._failing_since is None:
             self._failing_since = now
-        elif self._age(self._failing_since) >= self._config.rebootstrap_trigger_ms and self._pool.nodes:
+        elif (
+            self._pool.config.rebootstrap
+            and self._pool.nodes
+            and self._age(self._failing_since) >= self._config.rebootstrap_trigger_ms
+        ):
             _logger.info(
                 "Client %s: no metadata for %d ms, rebootstrapping",
                 self._pool.config.client_id,
                 self._config.rebootstrap_trigger_ms,
             )
             self._failing_since = now
-            if self._pool.config.rebootstrap:
-                self._pool.rebootstrap()
+            self._pool.rebootstrap()
 
     def _request_succeeded(self, response: MetadataResponse, names: set[str], is_full: bool) -> None:
         self.last_error = None

@@ -40,7 +40,8 @@ class MetadataSchedule:
         """How many refreshes of a topic in a row made no progress."""
         self._in_flight: dict[str, int] = {}
         """How many requests in flight name a topic."""
-        self._all_in_flight = False
+        self._all_in_flight = 0
+        """How many requests for all topics are in flight."""
         self._retry_after_response: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -94,7 +95,7 @@ class MetadataSchedule:
         """Notes that a request is in flight."""
         for name in names:
             self._in_flight[name] = self._in_flight.get(name, 0) + 1
-        self._all_in_flight = self._all_in_flight or is_full
+        self._all_in_flight += is_full
 
     def request_finished(self, names: Iterable[str], is_full: bool) -> None:
         """Notes that a request got its response, or failed."""
@@ -104,11 +105,13 @@ class MetadataSchedule:
                 self._in_flight[name] = count
             else:
                 self._in_flight.pop(name, None)
-        if is_full:
-            self._all_in_flight = False
+        self._all_in_flight = max(self._all_in_flight - is_full, 0)
 
-    def request_again(self, names: Iterable[str]) -> None:
-        """Requests topics again although the response to the request in flight is still missing."""
+    def request_again(self, names: Iterable[str], is_full: bool) -> None:
+        """Requests topics, or all topics, again although the response to the request in flight is still missing."""
+        if is_full:
+            self._all_in_flight = 0
+            self.request_all()
         for name in names:
             if self._in_flight.pop(name, None):
                 self.request(name)

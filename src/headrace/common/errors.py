@@ -264,7 +264,7 @@ class UnknownMemberIdError(BrokerResponseError):
 
 
 class InvalidSessionTimeoutError(BrokerResponseError):
-    """The session timeout is not within the range allowed by the broker (`group.max.session.timeout.ms`)."""
+    """The session timeout is not between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms."""
 
     code, name = 26, "INVALID_SESSION_TIMEOUT"
 

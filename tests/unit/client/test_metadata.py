@@ -693,6 +693,46 @@ async def test_client_rebootstraps_after_long_time_without_metadata() -> None:
     await setup.close()
 
 
+def test_nothing_is_logged_or_done_if_rebootstrapping_is_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def without_rebootstrapping() -> None:
+        setup = Setup(2, net={"rebootstrap": False}, rebootstrap_trigger_ms=10_000)
+        await setup.metadata.update_brokers()
+        for broker in setup.cluster.brokers:
+            broker.accepts = False
+            broker.hang_up()
+        with pytest.raises(KafkaTimeoutError):
+            await setup.metadata.update_brokers(15_000)
+        assert set(setup.pool.nodes) == {1, 2}
+        await setup.close()
+
+    with caplog.at_level("INFO"):
+        run(without_rebootstrapping())
+    assert "rebootstrapping" not in caplog.text
+
+
+@virtual
+async def test_unanswered_request_for_all_topics_goes_to_another_broker() -> None:
+    setup = Setup(2)
+    setup.cluster.set_topic("a")
+    await setup.metadata.update_brokers()
+    asked: list[int] = []
+
+    def answer(broker: int) -> Callable[[Any], Any]:
+        def metadata(request: Any) -> Any:
+            asked.append(broker)
+            return setup.cluster.metadata(request) if len(asked) > 1 else None
+
+        return metadata
+
+    for number, broker in enumerate(setup.cluster.brokers):
+        broker.on(ApiKey.METADATA, answer(number))
+    setup.metadata.track_all()
+    await setup.metadata.wait_for(lambda view: view.topic("a") is not None, 20_000)
+    assert len(asked) >= 2
+    assert asked[0] != asked[1]
+    await setup.close()
+
+
 @virtual
 async def test_close_fails_waiters() -> None:
     setup = Setup()

@@ -276,7 +276,8 @@ OWN_KEYS = ConfigTable(
             "headrace.slow.request.ms",
             ConfigType.LONG,
             1_000,
-            "Requests that take longer are logged in the slow-request log. (Not a Kafka config.)",
+            "Requests on which the broker works longer are logged in the slow-request log. Waiting, for example for a "
+            "rebalance, does not count. (Not a Kafka config.)",
             low=0,
             dynamic=False,
         ),

@@ -1,0 +1,94 @@
+"""Slow requests: only the broker's work counts, not the time that a response waits by design."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.broker import handlers
+from headrace.broker.dispatch import DEFERRED, REGISTRY, Dispatcher, RequestContext
+from headrace.common.metrics import Metrics
+from headrace.net.connection import ServerConnection
+from headrace.protocol import encode_request
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.testing.clock import ManualClock
+
+SLOW_MS = 1000
+
+
+class Connection:
+    """A connection that keeps the responses."""
+
+    listener_name = "PLAINTEXT"
+    peer = ("127.0.0.1", 1)
+    context: Any = None
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def __str__(self) -> str:
+        return "127.0.0.1:1"
+
+    def expect_response(self) -> Any:
+        return SimpleNamespace(send=self.sent.append)
+
+
+class Setup:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, key: ApiKey, handler: Callable[[Any, RequestContext], Any]):
+        handlers.load()
+        self.clock = ManualClock()
+        services = cast(Any, SimpleNamespace(**dict.fromkeys(REGISTRY[key].services)))
+        api = REGISTRY[key]
+        changed = SimpleNamespace(
+            key=key, lowest=api.lowest, highest=api.highest, request=api.request, handler=handler, is_async=False
+        )
+        changed.bind = lambda _: changed
+        monkeypatch.setattr("headrace.broker.dispatch.REGISTRY", {key: changed})
+        self.dispatcher = Dispatcher(services, self.clock, Metrics(), SLOW_MS)
+        self.connection = Connection()
+
+    def send(self, request: Any, version: int) -> None:
+        frame = bytes(encode_request(request, version, 1, "client"))[4:]
+        self.dispatcher.frame_received(cast(ServerConnection, self.connection), memoryview(bytearray(frame)))
+
+
+@pytest.mark.parametrize("key", [ApiKey.JOIN_GROUP, ApiKey.FETCH])
+def test_waiting_is_not_slow(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, key: ApiKey) -> None:
+    waiting: list[RequestContext] = []
+
+    def wait(_: Any, context: RequestContext) -> Any:
+        waiting.append(context)
+        return DEFERRED
+
+    setup = Setup(monkeypatch, key, wait)
+    request, response = {
+        ApiKey.JOIN_GROUP: (JoinGroupRequest(group_id="g"), JoinGroupResponse(protocol_name="")),
+        ApiKey.FETCH: (FetchRequest(), FetchResponse()),
+    }[key]
+    setup.send(request, 4)
+    setup.clock.advance(300_000)
+    waiting[0].reply(response)
+    assert len(setup.connection.sent) == 1
+    assert "took" not in caplog.text
+
+
+@pytest.mark.parametrize("key", [ApiKey.JOIN_GROUP, ApiKey.FETCH])
+def test_work_is_slow_also_before_a_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, key: ApiKey
+) -> None:
+    waiting: list[RequestContext] = []
+
+    def work(_: Any, context: RequestContext) -> Any:
+        setup.clock.advance(1_500)
+        waiting.append(context)
+        return DEFERRED
+
+    setup = Setup(monkeypatch, key, work)
+    setup.send(JoinGroupRequest(group_id="g") if key is ApiKey.JOIN_GROUP else FetchRequest(), 4)
+    setup.clock.advance(300_000)
+    waiting[0].reply(JoinGroupResponse(protocol_name="") if key is ApiKey.JOIN_GROUP else FetchResponse())
+    assert f"{key.name} v4" in caplog.text
+    assert "took 1500 ms of work, and 300000 ms of waiting" in caplog.text
