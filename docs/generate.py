@@ -34,8 +34,8 @@ flushes the logs, and marks the directories as cleanly closed. A second signal e
 logs. Exit codes: 0 after a clean stop, 1 if the broker could not start or lost its last log directory, 2 for a wrong
 command line.
 
-`--log-level DEBUG` sets the level for everything, `--log-level requests=DEBUG` logs each request, and requests slower
-than `headrace.slow.request.ms` are logged by `slow_requests`. [configuration.md](configuration.md) lists every config.
+`--log-level DEBUG` sets the level for everything, `--log-level requests=DEBUG` logs each request, and requests on which the broker works
+longer than `headrace.slow.request.ms` are logged by `slow_requests`. [configuration.md](configuration.md) lists every config.
 
 The line shows the addresses that clients use (`advertised.listeners`); the log also shows where the broker listens.
 Without a file only clients on the same machine can connect. For others, configure an address for each network:

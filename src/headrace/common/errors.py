@@ -6,9 +6,9 @@
 - Class names and base classes follow kafka-python, so that `except` clauses carry over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
 class HeadraceError(Exception):
@@ -17,6 +17,14 @@ class HeadraceError(Exception):
 
 class ConfigError(HeadraceError, ValueError):
     """A configuration key or value is invalid; the message names the key, the value and the expected values."""
+
+
+class RecordError(NamedTuple):
+    """A record that made the broker reject its batch (KIP-467)."""
+
+    batch_index: int
+    """The record's position in the batch."""
+    message: str
 
 
 class KafkaError(HeadraceError):
@@ -34,6 +42,8 @@ class KafkaError(HeadraceError):
     """Set if the current transaction must be aborted. The producer can be used again after that."""
     results: Mapping[Any, Any] = MappingProxyType({})
     """Set on the error of an admin call for several items: the result of each item, as the call would return it."""
+    record_errors: Sequence[RecordError] = ()
+    """Set on the error of a rejected batch if single records are to blame."""
 
 
 NO_ERROR = 0

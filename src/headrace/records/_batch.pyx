@@ -464,8 +464,8 @@ cdef class BatchRecords:
                 return self.refs[i].timestamp, self.base_offset + self.refs[i].offset_delta
         return None
 
-    def check_appendable(self, bint require_keys=False):
-        """Checks what a leader requires of a producer's batch: consecutive offsets and, on a compacted topic, keys.
+    def check_appendable(self):
+        """Checks what a leader requires of a producer's batch: consecutive offsets.
 
         Returns the largest timestamp of the records, since the one in the header may be wrong.
         """
@@ -480,11 +480,14 @@ cdef class BatchRecords:
                 raise InvalidRecordError(
                     f"Record {i} has offset delta {self.refs[i].offset_delta}; offsets must be consecutive"
                 )
-            if require_keys and self.refs[i].key_len < 0:
-                raise InvalidRecordError(f"Compacted topic cannot accept message without key: record {i} has no key")
             if self.refs[i].timestamp > highest:
                 highest = self.refs[i].timestamp
         return highest
+
+    def without_keys(self):
+        """Returns the indexes of the records without a key."""
+        cdef int32_t i
+        return [i for i in range(self.count) if self.refs[i].key_len < 0]
 
 
 cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:

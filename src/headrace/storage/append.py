@@ -12,9 +12,10 @@ from headrace.common.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageSizeTooLargeError,
+    RecordError,
     RecordListTooLargeError,
 )
-from headrace.common.types import Buffer
+from headrace.common.types import Buffer, TopicPartition
 from headrace.records import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -59,6 +60,7 @@ def _writable(data: Buffer) -> Buffer:
 def prepare_leader_append(
     data: Buffer,
     *,
+    tp: TopicPartition,
     next_offset: int,
     leader_epoch: int,
     config: LogConfig,
@@ -83,7 +85,7 @@ def prepare_leader_append(
                 f"{config.max_message_bytes} (max.message.bytes)"
             )
         batch.check_crc()
-        records = _check_batch(batch, config, now_ms, origin, max_inflated_bytes)
+        records = _check_batch(tp, batch, config, now_ms, origin, max_inflated_bytes)
         markers.append(read_marker(records) if batch.is_control else None)
         if codec is not None and codec != batch.codec and not batch.is_control:
             batches[index] = _recompress(records, codec, config)
@@ -108,7 +110,12 @@ def prepare_leader_append(
 
 
 def _check_batch(
-    batch: RecordBatch, config: LogConfig, now_ms: int, origin: AppendOrigin, max_inflated_bytes: int
+    tp: TopicPartition,
+    batch: RecordBatch,
+    config: LogConfig,
+    now_ms: int,
+    origin: AppendOrigin,
+    max_inflated_bytes: int,
 ) -> BatchRecords:
     if origin is AppendOrigin.CLIENT:
         check_client_batch(batch)
@@ -119,28 +126,56 @@ def _check_batch(
             "The batch has timestamp type LogAppendTime, but the topic has message.timestamp.type=CreateTime"
         )
     records = batch.records(max_inflated_bytes)
-    newest = records.check_appendable(require_keys=config.compact and not batch.is_control)
+    newest = records.check_appendable()
+    keyless = records.without_keys() if config.compact and not batch.is_control else []
+    out_of_range: list[tuple[int, int]] = []
     if not config.log_append_time:
         # Some producers set a wrong max timestamp in the header; the time index relies on it.
         batch.patch_max_timestamp(newest, False)
-        _check_timestamps(batch, records, config, now_ms)
+        out_of_range = _out_of_range(newest, records, config, now_ms)
+    if keyless or out_of_range:
+        raise _rejected(tp, keyless, out_of_range, config, now_ms)
     return records
 
 
-def _check_timestamps(batch: RecordBatch, records: BatchRecords, config: LogConfig, now_ms: int) -> None:
+def _out_of_range(newest: int, records: BatchRecords, config: LogConfig, now_ms: int) -> list[tuple[int, int]]:
+    """Returns index and timestamp of the records whose timestamps the topic does not accept."""
     newest_allowed = now_ms + config.message_timestamp_after_max_ms
-    if batch.max_timestamp > newest_allowed:
-        raise InvalidTimestampError(
-            f"Timestamp {batch.max_timestamp} is out of range: it is more than message.timestamp.after.max.ms="
-            f"{config.message_timestamp_after_max_ms} ahead of the broker's time {now_ms}"
+    oldest_allowed = now_ms - config.message_timestamp_before_max_ms
+    if newest <= newest_allowed and config.message_timestamp_before_max_ms == LONG_MAX:
+        return []
+    return [
+        (index, timestamp)
+        for index, timestamp in enumerate(records.timestamps())
+        if timestamp != NO_TIMESTAMP and not oldest_allowed <= timestamp <= newest_allowed
+    ]
+
+
+def _rejected(
+    tp: TopicPartition, keyless: list[int], out_of_range: list[tuple[int, int]], config: LogConfig, now_ms: int
+) -> InvalidRecordError | InvalidTimestampError:
+    """Returns the error for a batch with invalid records, in Kafka's words. It names each of them (KIP-467)."""
+    oldest, newest = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+    messages = {
+        index: f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within "
+        f"[{oldest}, {newest}]"
+        for index, timestamp in out_of_range
+    }
+    messages |= dict.fromkeys(keyless, f"Compacted topic cannot accept message without key in topic partition {tp}")
+    record_errors = [RecordError(index, message) for index, message in sorted(messages.items())]
+    error: InvalidRecordError | InvalidTimestampError
+    if set(messages).issubset(keyless):
+        first = ", ".join(
+            f"RecordError(batchIndex={each.batch_index}, message='{each.message}')" for each in record_errors[:3]
         )
-    if config.message_timestamp_before_max_ms < LONG_MAX:
-        oldest = min((timestamp for timestamp in records.timestamps() if timestamp != NO_TIMESTAMP), default=now_ms)
-        if now_ms - oldest > config.message_timestamp_before_max_ms:
-            raise InvalidTimestampError(
-                f"Timestamp {oldest} is out of range: it is more than message.timestamp.before.max.ms="
-                f"{config.message_timestamp_before_max_ms} behind the broker's time {now_ms}"
-            )
+        error = InvalidRecordError(
+            f"One or more records have been rejected due to {len(record_errors)} record errors in total, and only "
+            f"showing the first three errors at most: [{first}]"
+        )
+    else:
+        error = InvalidTimestampError("One or more records have been rejected due to invalid timestamp")
+    error.record_errors = record_errors
+    return error
 
 
 def _recompress(records: BatchRecords, codec: Compression, config: LogConfig) -> RecordBatch:

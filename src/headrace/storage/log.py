@@ -133,6 +133,7 @@ class Log:
         now_ms = self.context.clock.time_ms()
         prepared = prepare_leader_append(
             data,
+            tp=self.tp,
             next_offset=self.log_end_offset,
             leader_epoch=leader_epoch,
             config=self.config,

@@ -10,8 +10,9 @@ from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from headrace.records import Compression, decode_rows, split_batches
+from headrace.records import BatchBuilder, Compression, decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 BY_ID = 13
@@ -84,7 +85,7 @@ WRONG = {
     "magic 1": (damaged(16), 87),
     "a wrong checksum": (damaged(17), 2),
     "damaged records": (damaged(70), 2),
-    "cut short": (batch(b"a value that is long enough")[:-3], 2),
+    "cut short": (batch(b"a value that is long enough")[:-3], 87),
     "too far in the future": (batch(timestamp=int(time.time() * 1000) + 7_200_000), 32),
     "larger than max.message.bytes": (batch(bytes(2_000_000)), 10),
 }
@@ -98,6 +99,26 @@ def test_refuses_invalid_batches(client: WireClient, what: str) -> None:
     assert (reply.error_code, reply.base_offset) == (code, -1)
     assert reply.error_message
     assert end_offset(client) == before
+
+
+@pytest.mark.parametrize("version", [4, 7, 8, 12])
+def test_response_names_invalid_records(broker: EmbeddedBroker, client: WireClient, version: int) -> None:
+    """From version 8 on (KIP-467). The log start offset is in version 5 and later."""
+    topic = f"compacted-{version}"
+    broker.create_topic(topic, configs={"cleanup.policy": "compact,delete"})
+    assert produce(client, batch(b"v", key=b"k"), topic=topic).error_code == 0
+    partitions = [DeleteRecordsPartition(partition_index=0, offset=1)]
+    delete = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=5000)
+    assert client.call(delete).topics[0].partitions[0].low_watermark == 1
+    builder = BatchBuilder()
+    for key in (b"k", None, None):
+        builder.append(key, b"v", int(time.time() * 1000))
+    reply = produce(client, bytes(builder.build()), version, topic=topic)
+    assert (reply.error_code, reply.base_offset) == (87, -1)
+    assert reply.log_start_offset == (1 if version >= 5 else -1)
+    message = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
+    named = [(record.batch_index, record.batch_index_error_message) for record in reply.record_errors]
+    assert named == ([(1, message), (2, message)] if version >= 8 else [])
 
 
 def test_partitions_fail_one_by_one(client: WireClient) -> None:

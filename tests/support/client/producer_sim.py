@@ -33,6 +33,7 @@ from headrace.common.types import TopicPartition
 from headrace.net.errors import KafkaConnectionError
 from headrace.net.nodes import Node
 from headrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
@@ -105,6 +106,8 @@ class SimCluster(NetworkClient):
         self.ready: set[int] = set()
         self.waiting: dict[int, deque[_InFlightRequest]] = {}
         self.refuse: Callable[[TopicPartition, RecordBatch], type[KafkaError] | None] = lambda tp, batch: None
+        self.record_errors: list[BatchIndexAndErrorMessage] = []
+        """The record errors of a refused batch."""
         self.hint: tuple[int, int] | None = None
         self.sent = 0
         self.largest_in_flight = 0
@@ -161,6 +164,7 @@ class SimCluster(NetworkClient):
             except KafkaError as error:
                 reply.error_code = error.code
                 reply.error_message = str(error)
+                reply.record_errors = self.record_errors
                 if self.hint is not None and isinstance(error, NotLeaderForPartitionError):
                     reply.current_leader = LeaderIdAndEpoch(leader_id=self.hint[0], leader_epoch=self.hint[1])
             topic = topics.setdefault(name, TopicProduceResponse(name=name))

@@ -244,15 +244,12 @@ def test_walks_headers() -> None:
 def test_accepts_valid_batch() -> None:
     assert RecordBatch(encode_rows(ROWS)).records().check_appendable() == 1005
     keyed = encode_rows([(b"k", None, -1, None)])
-    assert RecordBatch(keyed).records().check_appendable(require_keys=True) == -1
+    assert RecordBatch(keyed).records().check_appendable() == -1
 
 
-def test_compacted_topic_requires_keys() -> None:
-    records = RecordBatch(encode_rows(ROWS)).records()
-    with pytest.raises(
-        InvalidRecordError, match=r"^Compacted topic cannot accept message without key: record 1 has no key"
-    ):
-        records.check_appendable(require_keys=True)
+def test_finds_records_without_keys() -> None:
+    rows = [(b"k", None, -1, None), (None, b"v", -1, None), (b"", None, -1, None), (None, None, -1, None)]
+    assert RecordBatch(encode_rows(rows)).records().without_keys() == [1, 3]
 
 
 def test_rejects_gap_between_offsets() -> None:

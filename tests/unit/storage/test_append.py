@@ -29,6 +29,7 @@ from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
 
 HOUR_MS = 3_600_000
+REJECTED_BY_TIME = "^One or more records have been rejected due to invalid timestamp$"
 
 
 def with_crc(batch: bytearray) -> bytearray:
@@ -36,13 +37,14 @@ def with_crc(batch: bytearray) -> bytearray:
     return batch
 
 
-def refuse(log: Log, data: bytes | bytearray, error: type[KafkaError], named: str) -> None:
-    """Checks that the append is rejected and the log is unchanged."""
+def refuse(log: Log, data: bytes | bytearray, error: type[KafkaError], named: str) -> KafkaError:
+    """Checks that the append is rejected and the log is unchanged. Returns the error."""
     before = (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries)
     with pytest.raises(error, match=named) as refused:
         log.append_as_leader(data, 3)
     assert type(refused.value) is error
     assert (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries) == before
+    return refused.value
 
 
 def test_assigns_offsets_and_leader_epoch(make_log: MakeLog) -> None:
@@ -147,8 +149,31 @@ def test_rejects_batch_without_records(make_log: MakeLog) -> None:
 def test_rejects_null_key_on_compacted_topic(make_log: MakeLog) -> None:
     log = make_log({"cleanup.policy": "compact"})
     append(log)
-    refuse(log, encode_rows([(b"key", b"", START_MS, ()), (None, b"", START_MS, ())]), InvalidRecordError, "key")
+    error = refuse(
+        log,
+        encode_rows([(key, b"", START_MS, ()) for key in (b"key", None, b"key", None)]),
+        InvalidRecordError,
+        "One or more records have been rejected due to 2 record errors in total, and only showing the first three "
+        r"errors at most: \[RecordError\(batchIndex=1, message='Compacted topic cannot accept message without key in",
+    )
+    message = f"Compacted topic cannot accept message without key in topic partition {log.tp}"
+    assert error.record_errors == [(1, message), (3, message)]
     append(make_log(), key=None)
+
+
+def test_names_at_most_three_invalid_records_in_the_message(make_log: MakeLog) -> None:
+    log = make_log({"cleanup.policy": "compact"})
+    error = refuse(log, encode_rows([(None, b"", START_MS, ())] * 5), InvalidRecordError, "due to 5 record errors")
+    assert str(error).count("batchIndex=") == 3
+    assert [record.batch_index for record in error.record_errors] == list(range(5))
+
+
+def test_invalid_timestamp_outweighs_missing_key(make_log: MakeLog) -> None:
+    log = make_log({"cleanup.policy": "compact"})
+    rows = [(None, b"", START_MS, ()), (b"k", b"", START_MS + 2 * HOUR_MS, ()), (None, b"", START_MS + 2 * HOUR_MS, ())]
+    error = refuse(log, encode_rows(rows), InvalidTimestampError, "rejected due to invalid timestamp")
+    assert [record.batch_index for record in error.record_errors] == [0, 1, 2]
+    assert ["without key" in record.message for record in error.record_errors] == [True, False, True]
 
 
 # ---- time
@@ -160,13 +185,12 @@ def test_limits_timestamps_ahead_of_clock(make_log: MakeLog, ahead_ms: int, take
     if taken:
         append(make_log(), data)
     else:
-        refuse(
-            make_log(),
-            data,
-            InvalidTimestampError,
-            f"Timestamp {START_MS + ahead_ms} is out of range: it is more than message.timestamp.after.max.ms="
-            f"{HOUR_MS} ahead of the broker's time {START_MS}",
+        error = refuse(make_log({"message.timestamp.before.max.ms": 5}), data, InvalidTimestampError, REJECTED_BY_TIME)
+        message = (
+            f"Timestamp {START_MS + ahead_ms} of message with offset 1 is out of range. The timestamp should be within "
+            f"[{START_MS - 5}, {START_MS + HOUR_MS}]"
         )
+        assert error.record_errors == [(1, message)]
 
 
 @pytest.mark.parametrize(("behind_ms", "taken"), [(1000, True), (1001, False)])
@@ -176,13 +200,12 @@ def test_limits_timestamps_behind_clock(make_log: MakeLog, behind_ms: int, taken
     if taken:
         append(log, data)
     else:
-        refuse(
-            log,
-            data,
-            InvalidTimestampError,
-            f"Timestamp {START_MS - behind_ms} is out of range: it is more than message.timestamp.before.max.ms=1000 "
-            f"behind the broker's time {START_MS}",
+        error = refuse(log, data, InvalidTimestampError, REJECTED_BY_TIME)
+        message = (
+            f"Timestamp {START_MS - behind_ms} of message with offset 1 is out of range. The timestamp should be "
+            f"within [{START_MS - 1000}, {START_MS + HOUR_MS}]"
         )
+        assert error.record_errors == [(1, message)]
 
 
 def test_records_without_timestamp_have_no_limits(make_log: MakeLog) -> None:

@@ -8,6 +8,8 @@ Behavior:
 - Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
   adds the partition. Clients use these versions only if the broker announces `transaction.version` 2.
 - Each partition succeeds or fails on its own. Internal topics are refused.
+- If a record is invalid (without key in a compacted topic, or with a timestamp out of range), its whole batch is
+  rejected, and the response names the invalid records.
 
 Version notes (3 to 13):
 - 3 has record batches of magic 2 (KIP-98)
@@ -32,16 +34,22 @@ from headrace.broker.transactions import Transactions
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import INTERNAL_TOPICS
 from headrace.common.errors import (
+    CorruptRecordError,
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
     KafkaError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+    RecordListTooLargeError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
     message_of,
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -57,6 +65,14 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_TOPIC_IDS = 13
+_WITHOUT_LOG_START_OFFSET = (
+    CorruptRecordError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+    RecordListTooLargeError,
+)
+"""Errors of the log to which Kafka's response does not add the log start offset."""
 _MAGIC = 2
 _ZSTD = Compression.ZSTD.value
 
@@ -80,6 +96,7 @@ def handle(
         name = _name_of(image, topic, version)
         partition_responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            appending_to: Partition | None = None
             try:
                 records = data.records
                 size = len(records) if records is not None else 0
@@ -92,15 +109,18 @@ def handle(
                 _check_batch(header, size)
                 if header.is_transactional:
                     transactions.check_append(partition, header, request.transactional_id, version)
+                appending_to = partition
+                _check_base_offset(header)
                 result = partition.append(records, acks)
             except KafkaError as error:
                 failed = True
-                response = _error_response(data, error)
+                response = _error_response(data, error, appending_to)
                 response.current_leader = hints.leader_after(error, name, data.index)
             except Exception:
                 _logger.exception("Partition %s-%d: an append failed with an internal error", name, data.index)
                 failed = True
-                response = _error_response(data, KafkaError("The broker failed to append the records; see its log"))
+                failure = KafkaError("The broker failed to append the records; see its log")
+                response = _error_response(data, failure, appending_to)
             else:
                 response = PartitionProduceResponse(
                     index=data.index,
@@ -148,16 +168,33 @@ def _partition(
 
 
 def _check_batch(header: BatchHeader, size: int) -> None:
-    """Checks that a client sent one batch of magic 2 with base offset 0 (KIP-98). The log detects truncated batches."""
+    """Checks that a client sent one batch of magic 2 (KIP-98)."""
     if header.magic != _MAGIC:
         raise InvalidRecordError(f"Expected a record batch of magic {_MAGIC}, got magic {header.magic}")
-    if BATCH_HEADER_BYTES <= header.size_in_bytes < size:
+    if header.size_in_bytes >= BATCH_HEADER_BYTES and header.size_in_bytes != size:
         raise InvalidRecordError(f"Expected one record batch of {header.size_in_bytes} bytes, got {size} bytes")
+
+
+def _check_base_offset(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise InvalidRecordError(f"Expected a record batch with base offset 0, got {header.base_offset}")
 
 
-def _error_response(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=data.index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, error_message=message_of(error)
+def _error_response(
+    data: PartitionProduceData, error: KafkaError, appending_to: Partition | None
+) -> PartitionProduceResponse:
+    """Returns the response for a partition that failed, in `appending_to` if the request was valid so far."""
+    response = PartitionProduceResponse(
+        index=data.index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        error_message=message_of(error),
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ],
     )
+    if appending_to is not None and appending_to.log is not None and not isinstance(error, _WITHOUT_LOG_START_OFFSET):
+        response.log_start_offset = appending_to.log.log_start_offset
+    return response

@@ -28,6 +28,7 @@ from headrace.client.traffic import Traffic
 from headrace.common.clock import Clock
 from headrace.common.errors import (
     DuplicateSequenceNumberError,
+    InvalidRecordError,
     KafkaError,
     MessageSizeTooLargeError,
     NetworkExceptionError,
@@ -52,6 +53,11 @@ _logger = logging.getLogger(__name__)
 
 _LAST_VERSION_WITH_NAMES = 12
 """Later versions of Produce identify topics by ID only."""
+
+
+_DROPPED_WITH_INVALID_RECORDS = (
+    "Failed to append record because it was part of a batch which had one or more invalid records"
+)
 
 
 class SenderConfig(NamedTuple):
@@ -272,15 +278,7 @@ class Sender:
         if isinstance(error, MessageSizeTooLargeError) and len(batch) > 1 and not batch.is_done:
             self._split(batch)
             return
-        record_errors: dict[int, BaseException] | None = None
-        if partition.record_errors:
-            record_errors = {
-                record.batch_index: type(error)(
-                    record.batch_index_error_message or partition.error_message or str(error)
-                )
-                for record in partition.record_errors
-            }
-        self._handle_failed_batch(batch, error, now, record_errors)
+        self._handle_failed_batch(batch, error, now, _record_errors(partition, error))
 
     def _handle_failed_batch(
         self,
@@ -340,6 +338,8 @@ class Sender:
     ) -> None:
         if self._idempotence is not None:
             self._idempotence.handle_failed_batch(batch, error)
+        if record_errors:
+            error = KafkaError(_DROPPED_WITH_INVALID_RECORDS)
         if batch.fail(error, record_errors):
             self._accumulator.finished(batch, keep_memory=batch.in_flight)
 
@@ -383,3 +383,18 @@ class Sender:
                 else:
                     oldest = min(oldest, batch.created_at)
         self._next_expiry = min(oldest, self._accumulator.oldest(now)) + timeout
+
+
+def _record_errors(partition: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
+    """Returns the errors of the records that made the broker reject their batch (KIP-467).
+
+    The error code is that of the batch. It is certainly the record's own only if there is one such record; the messages
+    of several tell them apart, as in Java.
+    """
+    if not partition.record_errors:
+        return None
+    error_class = type(error) if len(partition.record_errors) == 1 else InvalidRecordError
+    return {
+        record.batch_index: error_class(record.batch_index_error_message or partition.error_message or str(error))
+        for record in partition.record_errors
+    }

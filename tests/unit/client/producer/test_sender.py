@@ -12,6 +12,7 @@ from headrace.common.errors import (
     CorruptRecordError,
     DuplicateSequenceNumberError,
     InvalidRecordError,
+    InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
     NotEnoughReplicasError,
@@ -22,6 +23,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
+from headrace.protocol.messages.produce import BatchIndexAndErrorMessage
 from headrace.records import RecordBatch
 
 
@@ -164,6 +166,37 @@ def test_batches_behind_failed_batch_continue() -> None:
     assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"3", b"4"]
     assert producer.idempotence is not None
     assert producer.idempotence.bumps == 1
+
+
+def test_records_named_in_the_response_fail_with_their_own_errors() -> None:
+    """As in Java: several named records are INVALID_RECORD, the others failed only because of them (KIP-467)."""
+    producer = SimProducer()
+    futures = [producer.put(b"v") for _ in range(4)]
+    producer.cluster.refuse = lambda _tp, _batch: InvalidTimestampError
+    producer.cluster.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="about the record"),
+        BatchIndexAndErrorMessage(batch_index=3),
+    ]
+    producer.poll()
+    producer.cluster.respond()
+    errors = [future.exception for future in futures]
+    assert [type(error) for error in errors] == [KafkaError, InvalidRecordError, KafkaError, InvalidRecordError]
+    assert [str(error) for error in errors[1::2]] == ["about the record", "refused"]
+    assert (
+        str(errors[0])
+        == str(errors[2])
+        == ("Failed to append record because it was part of a batch which had one or more invalid records")
+    )
+
+
+def test_single_record_named_in_the_response_fails_with_the_error_of_the_batch() -> None:
+    producer = SimProducer()
+    futures = [producer.put(b"v") for _ in range(2)]
+    producer.cluster.refuse = lambda _tp, _batch: InvalidTimestampError
+    producer.cluster.record_errors = [BatchIndexAndErrorMessage(batch_index=1)]
+    producer.poll()
+    producer.cluster.respond()
+    assert [type(future.exception) for future in futures] == [KafkaError, InvalidTimestampError]
 
 
 def test_authorization_error_fails_at_once() -> None:
