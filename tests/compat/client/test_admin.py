@@ -11,6 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.records import START_MS
 
 import headrace
 import headrace.aio
@@ -48,6 +49,7 @@ from headrace.common.types import TopicPartition
 
 pytestmark = pytest.mark.timeout(240)
 
+WEEK_MS = 7 * 24 * 3_600_000
 _numbers = itertools.count()
 
 
@@ -206,17 +208,17 @@ def test_wait_for_topics_times_out(admin: headrace.Admin, topic: str, name: str)
 
 
 def test_lists_offsets_by_spec_and_timestamp(admin: headrace.Admin, broker: Broker, topic: str) -> None:
-    produce(broker, topic, 10, timestamp=1_700_000_000_000)
+    produce(broker, topic, 10, timestamp=START_MS)
     tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     offsets = admin.list_partition_offsets({tp: OffsetSpec.LATEST, empty: OffsetSpec.LATEST})
     assert (offsets[tp].offset, offsets[empty].offset) == (10, 0)
     assert offsets[tp].leader_epoch >= 0
     assert admin.list_partition_offsets({tp: OffsetSpec.EARLIEST})[tp].offset == 0
-    found = admin.list_partition_offsets({tp: 1_700_000_000_004}, IsolationLevel.READ_COMMITTED)[tp]
-    assert (found.offset, found.timestamp) == (4, 1_700_000_000_004)
-    assert admin.list_partition_offsets({tp: 1_800_000_000_000})[tp].offset == -1
+    found = admin.list_partition_offsets({tp: START_MS + 4}, IsolationLevel.READ_COMMITTED)[tp]
+    assert (found.offset, found.timestamp) == (4, START_MS + 4)
+    assert admin.list_partition_offsets({tp: START_MS + WEEK_MS})[tp].offset == -1
     newest = admin.list_partition_offsets({tp: OffsetSpec.MAX_TIMESTAMP})[tp]
-    assert (newest.offset, newest.timestamp) == (9, 1_700_000_000_009)
+    assert (newest.offset, newest.timestamp) == (9, START_MS + 9)
 
 
 def test_offsets_of_missing_partitions(admin: headrace.Admin, topic: str, name: str) -> None:
@@ -398,7 +400,7 @@ def test_describes_group_with_member(admin: headrace.Admin, broker: Broker, topi
 def test_group_offsets(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     group = f"{topic}-group"
     first, second, third = (TopicPartition(topic, number) for number in range(3))
-    produce(broker, topic, 10, timestamp=1_700_000_000_000)
+    produce(broker, topic, 10, timestamp=START_MS)
     admin.alter_group_offsets(group, {first: OffsetAndMetadata(5, "five"), second: 0})
     offsets = admin.list_group_offsets(group)[group]
     assert offsets[first].offset == 5
@@ -407,7 +409,7 @@ def test_group_offsets(admin: headrace.Admin, broker: Broker, topic: str) -> Non
     some = admin.list_group_offsets({group: [first, third]})[group]
     assert set(some.offsets) == {first}
 
-    admin.reset_group_offsets(group, {first: 1_700_000_000_003, second: OffsetSpec.LATEST, third: 1_800_000_000_000})
+    admin.reset_group_offsets(group, {first: START_MS + 3, second: OffsetSpec.LATEST, third: START_MS + WEEK_MS})
     offsets = admin.list_group_offsets([group], require_stable=True)[group]
     assert [offsets[tp].offset for tp in (first, second, third)] == [3, 0, 0]
 

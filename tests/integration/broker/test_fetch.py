@@ -8,6 +8,8 @@ import pytest
 from tests.support.net.wire_calls import NAMED, batch, end_offset, fetch, fetch_request, produce, topic_id
 from tests.support.net.wire_client import WireClient
 
+from headrace.broker.server import Broker
+from headrace.cluster.commands import LeaderAndIsr, PartitionState
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -20,6 +22,7 @@ from headrace.records import decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 FOREVER = 600_000
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +95,35 @@ def test_errors_for_missing_partitions(client: WireClient, topic: str) -> None:
     assert by_partition(client.call(request, 13))[0].error_code == 100
 
 
-def test_leader_epochs(client: WireClient, topic: str) -> None:
+def test_leader_epochs(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
     produce(client, batch(b"a"), topic=topic)
-    current = split_batches(bytes(fetch(client, 0, topic).records))[0].leader_epoch
+    first, current = broker.call(lambda running: start_leader_epoch(running, topic))
+    assert 0 <= first < current
+    produce(client, batch(b"b"), topic=topic)
+    found = fetch(client, 0, topic)
+    assert [stored.leader_epoch for stored in split_batches(bytes(found.records))] == [first, current]
     assert fetch(client, 0, topic, epoch=current).error_code == 0
-    newer = fetch(client, 0, topic, epoch=current + 1, max_wait_ms=FOREVER)
-    assert newer.error_code == 75
-    if current > 0:
-        assert fetch(client, 0, topic, epoch=current - 1).error_code == 74
+    for epoch, code in ((current + 1, UNKNOWN_LEADER_EPOCH), (first, FENCED_LEADER_EPOCH)):
+        found = fetch(client, 0, topic, epoch=epoch, max_wait_ms=FOREVER)  # completes at once
+        assert (found.error_code, found.high_watermark, bytes(found.records)) == (code, -1, b"")
+
+
+def start_leader_epoch(broker: Broker, topic: str) -> tuple[int, int]:
+    """Makes the broker the leader again, as the controller does after an election. Returns both epochs."""
+    partition = broker.replicas.find(topic, 0)
+    first = partition.leader_epoch
+    assert partition.topic_id is not None
+    state = PartitionState(
+        partition.tp,
+        partition.topic_id,
+        leader=partition.node_id,
+        leader_epoch=first + 1,
+        isr=tuple(partition.isr),
+        partition_epoch=partition.partition_epoch + 1,
+        replicas=tuple(partition.replicas),
+    )
+    broker.replicas.lead_or_follow(LeaderAndIsr(partition.node_id, 1, -1, [state]))
+    return first, partition.leader_epoch
 
 
 def test_waits_for_data(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
