@@ -162,7 +162,14 @@ class Broker:
             default_replication_factor=lambda: config.default_replication_factor,
             check_config=self._check_topic_config,
         )
-        self.auto_topic_creation = AutoTopicCreation(self.topic_admin, self.image, config.coordinators.topics)
+        self.auto_topic_creation = AutoTopicCreation(
+            self.topic_admin,
+            self.image,
+            config.coordinators.topics,
+            self.clock,
+            per_second=config.auto_create_topics_per_second,
+            max_in_flight=config.auto_create_topics_max_in_flight,
+        )
         cleanup.push_async_callback(self.auto_topic_creation.close)
         self.coordinators = Coordinators(
             config.coordinators,

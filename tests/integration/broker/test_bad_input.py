@@ -190,7 +190,8 @@ def make_victim(client: WireClient) -> None:
 
 def renew_victim(client: WireClient, attack: Attack) -> None:
     """Creates the topic again if a round deleted it."""
-    (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=VICTIM)]), NAMED).topics
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=VICTIM)], allow_auto_topic_creation=False)
+    (topic,) = client.call(request, NAMED).topics
     if topic.error_code:
         make_victim(client)
     attack.victim_id = topic_id(client, VICTIM)

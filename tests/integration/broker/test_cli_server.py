@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.net.wire_calls import auto_create
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.metadata import MetadataRequest
 
 SECONDS = 60.0
 READY = re.compile(r"ready ((?:\w+://\S+:\d+(?:, )?)+)\n")
@@ -68,7 +69,7 @@ def test_starts_and_stops_cleanly(tmp_path: Path) -> None:
         ((name, host, port),) = ready(process)
         assert (name, host) == ("PLAINTEXT", "127.0.0.1")
         with WireClient((host, port)) as client:
-            client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 8)
+            auto_create(client, "t")
         assert not (data / ".kafka_cleanshutdown").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
@@ -112,8 +113,7 @@ def test_loads_a_file_with_several_listeners_and_keys_without_effect(tmp_path: P
         assert [first[:2], second[:2]] == [("INSIDE", "127.0.0.1"), ("OUTSIDE", "localhost")]
         for _, host, port in (first, second):
             with WireClient((host, port)) as client:
-                topic = MetadataRequestTopic(name="t")
-                reply = client.call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 8)
+                reply, _ = auto_create(client, "t")
                 (broker,) = reply.brokers
                 assert (broker.node_id, broker.host, broker.port) == (7, host, port), "told the way it came in"
         process.send_signal(signal.SIGTERM)

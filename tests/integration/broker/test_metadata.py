@@ -1,10 +1,11 @@
 """Metadata and ApiVersions over a socket."""
 
+import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
-from tests.support.net.wire_calls import topic_id
+from tests.support.net.wire_calls import auto_create, topic_id
 from tests.support.net.wire_client import WireClient
 
 from headrace.broker.dispatch import REGISTRY
@@ -63,8 +64,10 @@ def test_topics_by_id(client: WireClient, name: str | None) -> None:
 
 
 def test_creates_a_missing_topic(client: WireClient) -> None:
-    (topic,) = ask(client, 12, "made-on-demand").topics
-    assert (topic.error_code, len(topic.partitions)) == (0, 1)
+    """The first response has UNKNOWN_TOPIC_OR_PARTITION, as in Kafka: after a deletion clients rely on it."""
+    first, topic = auto_create(client, "made-on-demand")
+    assert [(one.error_code, one.partitions) for one in first.topics] == [(3, [])]
+    assert len(topic.partitions) == 1
 
 
 def test_does_not_create_a_topic_if_the_client_disallows_it(client: WireClient) -> None:
@@ -110,31 +113,39 @@ def test_refuses_ids_before_version_12(client: WireClient, version: int) -> None
     assert [(topic.error_code, topic.name) for topic in topics] == [(42, ""), (0, "a")]
 
 
-def test_failing_store_is_an_error_of_the_topic(
-    broker: EmbeddedBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+def test_failing_store_is_logged(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*_: object) -> NoReturn:
         raise ConnectionLoss("the disk is full")
 
     with monkeypatch.context() as broken:
         broken.setattr(EmbeddedStore, "multi", fail)
-        assert [topic.error_code for topic in ask(client, 12, "to-be-made", "a").topics] == [-1, 0]
-    assert [topic.error_code for topic in ask(client, 12, "to-be-made").topics] == [0]
+        assert [topic.error_code for topic in ask(client, 12, "to-be-made", "a").topics] == [3, 0]
+        deadline = time.monotonic() + 20
+        while "Topic to-be-made cannot be created automatically" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    auto_create(client, "to-be-made")
 
 
-def test_broker_leaves_while_a_topic_is_created(broker: EmbeddedBroker, client: WireClient) -> None:
-    """The response has the brokers at the time of the request."""
-    running = broker.call(lambda running: running)
-    make = running.auto_topic_creation.create
+def test_topic_named_twice_is_in_the_response_once(client: WireClient) -> None:
+    topics = ask(client, 12, "a", "twice", "a", "twice", allow_auto_topic_creation=False).topics
+    assert [(topic.name, topic.error_code) for topic in topics] == [("a", 0), ("twice", 3)]
 
-    async def lose_brokers(name: str) -> None:
-        await make(name)
-        running.image._brokers = {}
 
-    kept = running.image._brokers
-    running.auto_topic_creation.create = lose_brokers  # type: ignore[method-assign]
-    try:
-        assert len(ask(client, 12, "made-slowly").brokers) == 1
-    finally:
-        running.image._brokers = kept
-        running.auto_topic_creation.create = make  # type: ignore[method-assign]
+def test_limits_the_creation_of_topics(caplog: pytest.LogCaptureFixture) -> None:
+    """Topics beyond the limit get a retriable error; later requests create them at the permitted rate."""
+    limits = {
+        "headrace.auto.create.topics.per.second": 20,
+        "headrace.auto.create.topics.max.in.flight": 3,
+        "auto.create.topics.enable": "true",
+    }
+    names = [f"flood-{number}" for number in range(40)]
+    with EmbeddedBroker(limits) as broker, WireClient(broker.address) as client:
+        codes = [topic.error_code for topic in ask(client, 12, *names).topics]
+        assert codes == [3] * 40
+        assert caplog.text.count("names 40 topics that do not exist: 37 of them are not created now") == 1
+        deadline = time.monotonic() + 30
+        while sum(topic.error_code == 0 for topic in ask(client, 12, *names).topics) < 8:
+            assert time.monotonic() < deadline

@@ -59,6 +59,17 @@ def end_offset(client: WireClient, topic: str = "t", partition: int = 0) -> int:
     return int(fetch(client, 0, topic, partition).high_watermark)
 
 
+def auto_create(client: WireClient, name: str, seconds: float = 20.0) -> Any:
+    """Requests a topic's metadata until the broker has created it. Returns the first response and the last topic."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    first = reply = client.call(request, NAMED)
+    deadline = time.monotonic() + seconds
+    while reply.topics[0].error_code != 0:
+        assert time.monotonic() < deadline, f"topic {name}: error {reply.topics[0].error_code}"
+        reply = client.call(request, NAMED)
+    return first, reply.topics[0]
+
+
 def topic_id(client: WireClient, name: str = "t") -> Uuid:
     (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), NAMED).topics
     found = topic.topic_id

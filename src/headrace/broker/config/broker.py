@@ -223,6 +223,23 @@ OWN_KEYS = ConfigTable(
             "Whether a topic is created when a client requests its metadata and allows it.",
             dynamic=False,
         ),
+        ConfigKey(
+            "headrace.auto.create.topics.per.second",
+            ConfigType.INT,
+            50,
+            "How many topics per second Metadata requests may create, on average. Topics beyond this limit get "
+            "UNKNOWN_TOPIC_OR_PARTITION, and later requests create them. (Not a Kafka config.)",
+            low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
+            "headrace.auto.create.topics.max.in.flight",
+            ConfigType.INT,
+            100,
+            "How many topics Metadata requests may create at once, and in a burst. (Not a Kafka config.)",
+            low=1,
+            dynamic=False,
+        ),
         ConfigKey("delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics can be deleted.", dynamic=False),
         ConfigKey(
             "fetch.max.bytes",
@@ -335,6 +352,8 @@ class BrokerConfig:
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
+    auto_create_topics_per_second: int
+    auto_create_topics_max_in_flight: int
     delete_topic_enable: bool
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
@@ -375,6 +394,8 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
+            auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
+            auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],
             coordinators=CoordinatorConfig.from_properties(COORDINATOR_KEYS.select(supported)),
             transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(supported)),
             manager=manager,

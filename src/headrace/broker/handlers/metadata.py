@@ -2,8 +2,10 @@
 
 Behavior:
 - An empty list in version 0, null in later versions, requests all topics.
-- A missing topic is created if the client and `auto.create.topics.enable` allow it. The response waits briefly for its
-  leaders, so that clients need no second request.
+- A missing topic is created if the client and `auto.create.topics.enable` allow it. This response has
+  UNKNOWN_TOPIC_OR_PARTITION, and a later one has the topic, as in Kafka. `auto_topic_creation` limits how many topics
+  are created.
+- A topic that the request names twice is in the response once.
 
 Version notes (0 to 13):
 - 1 has the controller, racks and internal topics
@@ -22,6 +24,7 @@ from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUES
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import yield_to_others
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
@@ -34,6 +37,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
     code_of,
 )
+from headrace.common.ids import Uuid
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -63,7 +67,9 @@ async def handle(
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = [response.describe(topic) for topic in image.topics.values()]
     else:
-        topics = [await response.topic(requested) for requested in request.topics]
+        topics = await _requested_topics(response, request.topics)
+        if response.postponed:
+            auto_topic_creation.log_postponed(context, response.postponed, response.missing)
     return MetadataResponse(
         brokers=response.brokers(),
         cluster_id=cluster_id,
@@ -73,6 +79,18 @@ async def handle(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
+
+
+async def _requested_topics(
+    response: "_Response", requested: list[MetadataRequestTopic]
+) -> list[MetadataResponseTopic]:
+    topics: dict[tuple[str | None, Uuid], MetadataResponseTopic] = {}
+    for position, topic in enumerate(requested, 1):
+        key = (topic.name, topic.topic_id)
+        if key not in topics:
+            topics[key] = response.topic(topic)
+        await yield_to_others(position)
+    return list(topics.values())
 
 
 class _Response:
@@ -87,6 +105,10 @@ class _Response:
     ):
         self._image = image
         self._auto_topic_creation = auto_topic_creation
+        self.missing = 0
+        """How many requested topics do not exist."""
+        self.postponed = 0
+        """How many of them may not be created now."""
         self._alive = image.brokers
         self._endpoints = image.endpoints(context.connection.listener_name)
         self._has_ids = context.api_version >= _FIRST_WITH_IDS
@@ -103,7 +125,7 @@ class _Response:
             for node_id, endpoint in self._endpoints.items()
         ]
 
-    async def topic(self, requested: MetadataRequestTopic) -> MetadataResponseTopic:
+    def topic(self, requested: MetadataRequestTopic) -> MetadataResponseTopic:
         image = self._image
         # If the request has an id, the name may be empty or null.
         name = requested.name if not requested.topic_id.int else None
@@ -115,11 +137,9 @@ class _Response:
                 if topic is None:
                     raise UnknownTopicIdError(f"No topic has the id {requested.topic_id}")
                 return self.describe(topic)
-            if not image.has_topic(name):
-                await self._create(name)
             topic = image.topic(name)
             if topic is None:
-                raise LeaderNotAvailableError(f"Topic '{name}' is being created")
+                raise self._missing_topic(name)
             return self.describe(topic)
         except HeadraceError as error:
             return MetadataResponseTopic(
@@ -130,11 +150,14 @@ class _Response:
                 topic_authorized_operations=self._operations,
             )
 
-    async def _create(self, name: str) -> None:
+    def _missing_topic(self, name: str) -> UnknownTopicOrPartitionError:
+        """Starts to create a topic if that is allowed. Returns the error of this response."""
         if self._auto_topic_creation is None:
             check_topic_name(name)
-            raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
-        await self._auto_topic_creation.create(name)
+        else:
+            self.missing += 1
+            self.postponed += not self._auto_topic_creation.request(name)
+        return UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
 
     def describe(self, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
