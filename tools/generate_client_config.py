@@ -102,12 +102,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.client.config.mapping import ConfigMapping
+
 {imports}
 __all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(ConfigMapping):
     """The configuration that all clients have."""
 
     explicit: frozenset[str]

@@ -9,6 +9,7 @@ from headrace.common.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
+    from headrace.client.consumer.commit_future import CommitFuture
     from headrace.client.consumer.consumer import Consumer
     from headrace.client.consumer.deserializers import (
         Deserializer,
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
     )
     from headrace.client.consumer.interceptors import ConsumerInterceptor
     from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
+    from headrace.client.events import LogEvent, ThrottleEvent
     from headrace.client.group.assignors.assignor import Assignor
+    from headrace.client.metric_names import KafkaMetric, MetricName
     from headrace.client.producer._batch import FutureRecordMetadata
+    from headrace.client.producer.arrow import ArrowFuture, ArrowMetadata, OffsetRange
     from headrace.client.producer.interceptors import OutgoingRecord, ProducerInterceptor
+    from headrace.client.producer.partitioners import Partitioner
     from headrace.client.producer.producer import Producer
     from headrace.client.producer.serializers import (
         DoubleSerializer,
@@ -34,12 +39,16 @@ if TYPE_CHECKING:
         SerializerWithHeaders,
         StringSerializer,
     )
+    from headrace.client.producer.types import Headers, OnDelivery
     from headrace.client.types import (
         ConsumerGroupMetadata,
+        MemberState,
         OffsetAndMetadata,
         OffsetAndTimestamp,
+        OnCommit,
         RecordMetadata,
         TopicPartition,
+        TopicPartitionReplica,
     )
     from headrace.common.errors import KafkaError
     from headrace.records import ConsumerRecord
@@ -48,7 +57,10 @@ __version__ = "0.2.0"
 
 __all__ = [
     "Admin",
+    "ArrowFuture",
+    "ArrowMetadata",
     "Assignor",
+    "CommitFuture",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
@@ -59,16 +71,25 @@ __all__ = [
     "DoubleDeserializer",
     "DoubleSerializer",
     "FutureRecordMetadata",
+    "Headers",
     "IntegerDeserializer",
     "IntegerSerializer",
     "JsonDeserializer",
     "JsonSerializer",
     "KafkaError",
+    "KafkaMetric",
+    "LogEvent",
     "LongDeserializer",
     "LongSerializer",
+    "MemberState",
+    "MetricName",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetRange",
+    "OnCommit",
+    "OnDelivery",
     "OutgoingRecord",
+    "Partitioner",
     "Producer",
     "ProducerInterceptor",
     "RecordMetadata",
@@ -76,12 +97,17 @@ __all__ = [
     "SerializerWithHeaders",
     "StringDeserializer",
     "StringSerializer",
+    "ThrottleEvent",
     "TopicPartition",
+    "TopicPartitionReplica",
 ]
 
 _MODULES = {
     "Admin": "headrace.client.admin.admin",
+    "ArrowFuture": "headrace.client.producer.arrow",
+    "ArrowMetadata": "headrace.client.producer.arrow",
     "Assignor": "headrace.client.group.assignors.assignor",
+    "CommitFuture": "headrace.client.consumer.commit_future",
     "Consumer": "headrace.client.consumer.consumer",
     "ConsumerGroupMetadata": "headrace.client.types",
     "ConsumerInterceptor": "headrace.client.consumer.interceptors",
@@ -92,16 +118,25 @@ _MODULES = {
     "DoubleDeserializer": "headrace.client.consumer.deserializers",
     "DoubleSerializer": "headrace.client.producer.serializers",
     "FutureRecordMetadata": "headrace.client.producer._batch",
+    "Headers": "headrace.client.producer.types",
     "IntegerDeserializer": "headrace.client.consumer.deserializers",
     "IntegerSerializer": "headrace.client.producer.serializers",
     "JsonDeserializer": "headrace.client.consumer.deserializers",
     "JsonSerializer": "headrace.client.producer.serializers",
     "KafkaError": "headrace.common.errors",
+    "KafkaMetric": "headrace.client.metric_names",
+    "LogEvent": "headrace.client.events",
     "LongDeserializer": "headrace.client.consumer.deserializers",
     "LongSerializer": "headrace.client.producer.serializers",
+    "MemberState": "headrace.client.types",
+    "MetricName": "headrace.client.metric_names",
     "OffsetAndMetadata": "headrace.client.types",
     "OffsetAndTimestamp": "headrace.client.types",
+    "OffsetRange": "headrace.client.producer.arrow",
+    "OnCommit": "headrace.client.types",
+    "OnDelivery": "headrace.client.producer.types",
     "OutgoingRecord": "headrace.client.producer.interceptors",
+    "Partitioner": "headrace.client.producer.partitioners",
     "Producer": "headrace.client.producer.producer",
     "ProducerInterceptor": "headrace.client.producer.interceptors",
     "RecordMetadata": "headrace.client.types",
@@ -109,7 +144,9 @@ _MODULES = {
     "SerializerWithHeaders": "headrace.client.producer.serializers",
     "StringDeserializer": "headrace.client.consumer.deserializers",
     "StringSerializer": "headrace.client.producer.serializers",
+    "ThrottleEvent": "headrace.client.events",
     "TopicPartition": "headrace.client.types",
+    "TopicPartitionReplica": "headrace.client.types",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

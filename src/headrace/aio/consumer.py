@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
+from headrace.client.arguments import AnyPartition, OffsetLike, PartitionLike
 from headrace.client.background import check_loop
 from headrace.client.config.keywords import ConsumerKeywords
 from headrace.client.consumer.abstract_consumer import AbstractConsumer, Records, Steps
 from headrace.client.consumer.arguments import Offsets, check_timeout
+from headrace.client.consumer.commit_future import CommitFuture
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError
+from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
 from headrace.common.clock import Clock
 from headrace.common.errors import KafkaError
@@ -166,55 +169,56 @@ class Consumer(AbstractConsumer[K, V]):
 
     # ---- offsets
 
-    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    async def position(self, partition: PartitionLike, timeout_ms: float | None = None) -> int:
         """Returns the offset of the next record. Waits until it is known."""
         return await self._run_steps(self._position_steps(partition, timeout_ms))
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[AnyPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns, for each partition, the offset of the first record whose timestamp (milliseconds) is equal or later,
         or None."""
         return await self._core.offsets_for_times(timestamps, timeout_ms)
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition."""
         return await self._core.beginning_offsets(partitions, timeout_ms)
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the high watermark of each partition, or with `read_committed` the last stable offset."""
         return await self._core.end_offsets(partitions, timeout_ms)
 
     async def commit(
-        self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None, timeout_ms: float | None = None
+        self, offsets: "Mapping[AnyPartition, OffsetLike] | None" = None, timeout_ms: float | None = None
     ) -> None:
         """Commits offsets (of the next records to read), or all positions, and waits for the response."""
         await self._core.commit(self._to_offsets(offsets), timeout_ms)
 
     def commit_async(
         self,
-        offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None,
+        offsets: "Mapping[AnyPartition, OffsetLike] | None" = None,
         callback: Callable[[Offsets, KafkaError | None], object] | None = None,
-    ) -> "asyncio.Future[None]":
+    ) -> CommitFuture:
         """Commits without waiting. The future may be awaited. A later poll calls `callback(offsets, error)`."""
-        return self._core.commit_async(self._to_offsets(offsets), callback)
+        offsets_to_commit = self._to_offsets(offsets)
+        return CommitFuture(self._core.commit_async(offsets_to_commit, callback), offsets_to_commit)
 
     @overload
     async def committed(
-        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: Literal[False] = False, timeout_ms: float | None = None
     ) -> int | None: ...
 
     @overload
     async def committed(
-        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: Literal[True], timeout_ms: float | None = None
     ) -> OffsetAndMetadata | None: ...
 
     async def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: bool = False, timeout_ms: float | None = None
     ) -> "int | OffsetAndMetadata | None":
         """Returns the group's last committed offset, as an int or with its metadata, or None if there is none."""
         offset = await self._core.committed(partition, timeout_ms)
@@ -230,9 +234,22 @@ class Consumer(AbstractConsumer[K, V]):
         """Returns a topic's partition numbers, or None if the topic does not exist."""
         return await self._core.partitions_for_topic(topic)
 
-    async def metrics(self) -> dict[str, Any]:
-        """Returns the statistics that `stats_cb` would receive now, with librdkafka's names. Resets the windows."""
-        return await self._core.metrics()
+    @overload
+    async def metrics(self, raw: Literal[False] = False) -> dict[str, Any]: ...
+
+    @overload
+    async def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    async def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Returns the statistics that `stats_cb` would receive now, with librdkafka's names. Resets the windows. With
+        `raw`, returns a flat mapping of MetricName to KafkaMetric."""
+        statistics = await self._core.metrics()
+        return flatten(statistics) if raw else statistics
+
+    async def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Waits until the brokers of the cluster are known. Raises KafkaTimeoutError after `timeout_ms`. With
+        `refresh`, requests them even if they are known."""
+        await self._core.bootstrap(timeout_ms, refresh)
 
     # ---- unsubscribing and closing
 

@@ -5,20 +5,21 @@ import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from headrace.client.arguments import AnyPartition, OffsetLike
 from headrace.client.background import check_loop
 from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
+from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import Headers, OnDelivery
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
+from headrace.client.types import ConsumerGroupMetadata, RecordMetadata
 from headrace.common.errors import KafkaError
-from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,9 +137,17 @@ class Producer(BaseProducer):
         await self._wait_for_partition(topic, -1, self._block_deadline())
         return self._partitions(topic)
 
-    async def metrics(self) -> dict[str, Any]:
-        """Returns the statistics that `stats_cb` receives, with librdkafka's names. Resets their time windows."""
-        return await self._core.metrics()
+    @overload
+    async def metrics(self, raw: Literal[False] = False) -> dict[str, Any]: ...
+
+    @overload
+    async def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    async def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Returns the statistics that `stats_cb` receives, with librdkafka's names. Resets their time windows. With
+        `raw`, returns a flat mapping of MetricName to KafkaMetric."""
+        statistics = await self._core.metrics()
+        return flatten(statistics) if raw else statistics
 
     # ---- transactions: see headrace.Producer
 
@@ -154,7 +163,7 @@ class Producer(BaseProducer):
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        offsets: Mapping[AnyPartition, OffsetLike],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         """Commits a consumer group's offsets with the transaction."""

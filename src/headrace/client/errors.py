@@ -5,8 +5,11 @@ All are KafkaErrors, so `except KafkaError` catches every error of a client. App
 
 from headrace.common.errors import (
     BrokerNotAvailableError,
+    BrokerResponseError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    InvalidMetadataError,
+    InvalidTopicError,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
@@ -24,21 +27,33 @@ from headrace.common.errors import (
 from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 __all__ = [
+    "Cancelled",
     "CommitFailedError",
+    "CorrelationIdError",
     "DeserializationError",
     "IllegalArgumentError",
     "IllegalStateError",
     "IncompatibleBrokerVersion",
+    "InvalidReceiveError",
+    "InvalidTopicNameError",
     "KafkaConnectionError",
+    "KafkaProtocolError",
     "KafkaTimeoutError",
     "LogTruncationError",
+    "MetadataEmptyBrokerList",
     "NoBrokersAvailable",
+    "NoError",
     "NoOffsetForPartitionError",
     "NodeNotReadyError",
     "NotAssignedError",
+    "QuotaViolationError",
     "SerializationError",
+    "StaleMetadata",
+    "TooManyInFlightRequests",
     "TransactionAbortedError",
     "UnknownBrokerIdError",
+    "UnrecognizedBrokerVersion",
+    "UnsupportedCodecError",
     "WakeupError",
     "check",
     "error_for",
@@ -64,6 +79,10 @@ class NotAssignedError(IllegalStateError, ValueError):
 
 class IllegalArgumentError(KafkaError, ValueError):
     """An argument is invalid. The message names it and the expected value."""
+
+
+class InvalidTopicNameError(InvalidTopicError, ValueError):
+    """A topic cannot have this name. Also a ValueError, which kafka-python raises."""
 
 
 class CommitFailedError(KafkaError):
@@ -92,6 +111,55 @@ class DeserializationError(KafkaError):
 
 class WakeupError(KafkaError):
     """`wakeup()` was called while the consumer polled."""
+
+
+# ---- kafka-python's errors that Headrace never raises; they exist so that `except` clauses and imports carry over
+
+
+class Cancelled(RetriableError):
+    """Never raised here: kafka-python's internal error of a cancelled request."""
+
+
+class KafkaProtocolError(KafkaError):
+    """Never raised here: an invalid response closes the connection and is a KafkaConnectionError."""
+
+
+class CorrelationIdError(RetriableError, KafkaProtocolError):
+    """Never raised here: see KafkaProtocolError."""
+
+
+class InvalidReceiveError(KafkaProtocolError):
+    """Never raised here: see KafkaProtocolError."""
+
+
+class MetadataEmptyBrokerList(RetriableError):
+    """Never raised here: metadata without brokers is requested again."""
+
+
+class NoError(BrokerResponseError):
+    """Never raised here: kafka-python's class of the code 0."""
+
+    errno, message, description = 0, "NO_ERROR", "No error"
+
+
+class QuotaViolationError(KafkaError):
+    """Never raised here: kafka-python's error of its metrics."""
+
+
+class StaleMetadata(InvalidMetadataError):
+    """Never raised here: stale metadata is requested again."""
+
+
+class TooManyInFlightRequests(RetriableError):
+    """Never raised here: requests wait for their turn."""
+
+
+class UnrecognizedBrokerVersion(KafkaError):
+    """Never raised here: clients negotiate the version of each API."""
+
+
+class UnsupportedCodecError(KafkaError):
+    """Never raised here: all codecs are installed. UnsupportedCompressionTypeError is the broker's error."""
 
 
 _STALE_METADATA = (

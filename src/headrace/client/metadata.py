@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.errors import KafkaTimeoutError, check
+from headrace.client.errors import InvalidTopicNameError, KafkaTimeoutError, check
 from headrace.client.metadata_cache import ClusterView, TopicInfo, changed_topics, merge
 from headrace.client.metadata_schedule import MetadataSchedule
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
-    InvalidTopicError,
     KafkaError,
     RebootstrapRequiredError,
     UnknownTopicIdError,
@@ -539,11 +538,11 @@ class Metadata:
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidTopicError if a topic cannot have this name."""
+    """Raises InvalidTopicNameError if a topic cannot have this name."""
     if not isinstance(name, str):
-        raise InvalidTopicError(f"Topic name must be a str, not {name!r}")
+        raise InvalidTopicNameError(f"Topic name must be a str, not {name!r}")
     if name in ("", ".", "..") or len(name) > _LONGEST_NAME or _VALID_NAME.fullmatch(name) is None:
-        raise InvalidTopicError(
+        raise InvalidTopicNameError(
             f"Topic name {name!r} is invalid: expected 1 to {_LONGEST_NAME} letters, digits, '.', '_' and '-'"
         )
 

@@ -1,6 +1,7 @@
 """Small values in the clients' API. Fields and their order are kafka-python's."""
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.common.errors import KafkaError
@@ -21,6 +22,7 @@ else:
 
 __all__ = [
     "ConsumerGroupMetadata",
+    "MemberState",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Offsets",
@@ -60,6 +62,14 @@ class TopicPartitionReplica(NamedTuple):
     broker_id: int
 
 
+class MemberState(StrEnum):
+    """Whether a consumer is a member of its group. The values are kafka-python's."""
+
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """A consumer's current membership, for `Producer.send_offsets_to_transaction` (KIP-447)."""
 
@@ -67,6 +77,8 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    state: str = MemberState.UNJOINED
+    """One of the values of MemberState. Transactions do not use it."""
 
 
 class RecordMetadata(NamedTuple):
@@ -74,12 +86,11 @@ class RecordMetadata(NamedTuple):
 
     topic: str
     partition: int
+    topic_partition: TopicPartition
     offset: int
     timestamp: int
+    checksum: int | None = None
+    """Always None: records have no checksum since Kafka 0.11."""
     serialized_key_size: int = -1
     serialized_value_size: int = -1
     serialized_header_size: int = -1
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)

@@ -12,7 +12,7 @@ from tests.support.net.wire_client import WireClient
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
-from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError, WakeupError
 from headrace.testing import EmbeddedBroker
 
 PATIENCE_MS = 60_000
@@ -116,7 +116,7 @@ class TestReading:
         assert found[first].offset == 0
         assert found[second] is None
         for ask in (consumer.beginning_offsets, consumer.end_offsets):
-            with pytest.raises(TypeError, match="a partition must be a TopicPartition, not str"):
+            with pytest.raises(TypeError, match="partitions must be a list of TopicPartitions, not TopicPartition"):
                 ask(first)
         consumer.assign([first])
         consumer.seek_to_tail(3, first)
@@ -142,6 +142,27 @@ class TestReading:
         assert "__consumer_offsets" not in consumer.topics()
         assert consumer.partitions_for_topic(topic) == {0, 1}
         assert consumer.bootstrap_connected()
+        consumer.bootstrap(timeout_ms=PATIENCE_MS)
+        consumer.bootstrap(timeout_ms=PATIENCE_MS, refresh=True)
+
+    def test_bootstrap_waits_for_a_broker(self, broker, open_consumer):
+        consumer = open_consumer()
+        assert not consumer.bootstrap_connected()
+        consumer.bootstrap()
+        assert consumer.bootstrap_connected()
+        with (
+            Consumer(bootstrap_servers="localhost:1") as lonely,
+            pytest.raises(KafkaTimeoutError, match="could not connect to localhost:1"),
+        ):
+            lonely.bootstrap(timeout_ms=500)
+
+    def test_raw_metrics_and_config(self, broker, open_consumer):
+        consumer = open_consumer(client_id="named")
+        consumer.bootstrap()
+        names = {(name.group, name.name): metric.value() for name, metric in consumer.metrics(raw=True).items()}
+        assert names["consumer-metrics", "client_id"] == consumer.config["client_id"] == "named"
+        assert names["consumer-node-metrics", "tx"] >= 1
+        assert consumer.metrics()["client_id"] == "named"
 
 
 def _arrow(consumer: Consumer, tables: list[Any]) -> list[Any]:
@@ -286,7 +307,7 @@ class TestCommits:
         future = consumer.commit_async(
             callback=lambda offsets, error: told.append((dict(offsets), error, threading.current_thread()))
         )
-        assert future.result(PATIENCE_MS / 1000) is None
+        assert future.result(PATIENCE_MS / 1000) == {tp: OffsetAndMetadata(1, "", 0)}
         eventually(lambda: bool(consumer.poll(10) or told), "the callback of a commit")
         assert told == [({tp: OffsetAndMetadata(1, "", 0)}, None, threading.current_thread())]
 

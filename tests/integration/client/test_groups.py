@@ -9,7 +9,7 @@ from tests.support.client.polling_consumers import PATIENCE, Poller, Pollers
 from tests.support.net.wire_calls import batch, produce
 from tests.support.net.wire_client import WireClient
 
-from headrace import Consumer, OffsetAndMetadata, TopicPartition
+from headrace import Consumer, MemberState, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import CommitFailedError
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
@@ -146,6 +146,7 @@ def test_manual_commits(broker: EmbeddedBroker, topic: str) -> None:
         assert told == [(offset, None) for offset in range(50)]
         assert consumer.committed(tps[1]) == 49
         identity = consumer.group_metadata()
+        assert identity.state == MemberState.STABLE == "<stable>"
         assert identity.member_id
         assert identity.generation_id > 0
     with Consumer(bootstrap_servers=broker.bootstrap_servers, group_id=f"by-hand-{topic}") as alone:
@@ -220,6 +221,7 @@ def test_unsubscribe_leaves_group(broker: EmbeddedBroker, topic: str) -> None:
         consumer.unsubscribe()
         assert consumer.assignment() == set()
         assert consumer.group_metadata().member_id == ""
+        assert consumer.group_metadata().state == "<unjoined>"
         consumer.subscribe([topic])
         eventually(lambda: consumer.poll(50) is not None and consumer.assignment(), "it has partitions", PATIENCE)
 

@@ -204,8 +204,8 @@ class TestTransactions:
     @pytest.mark.parametrize(
         ("offsets", "group", "error", "words"),
         [
-            ({("t", 0): 1}, "g", TypeError, "mapping of TopicPartition to offset, not of tuple"),
-            ({TopicPartition("t", 0): -1}, "g", ValueError, "Invalid offset -1"),
+            ({"t": 1}, "g", TypeError, "a partition must be a TopicPartition, not str 't'"),
+            ({TopicPartition("t", 0): -1}, "g", ValueError, "the offset to commit must be at least 0, not -1"),
             ({TopicPartition("t", 0): 1}, 5, TypeError, "consumer.group_metadata"),
         ],
     )

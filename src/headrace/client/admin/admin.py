@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 from headrace.client.admin.core import AdminCore
 from headrace.client.background import LoopThread
 from headrace.client.config.keywords import AdminKeywords
+from headrace.client.config.types import AdminConfig
 
 __all__ = ["Admin"]
 
@@ -44,6 +45,11 @@ class Admin:
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
         self._thread, self._core = LoopThread.start("headrace-admin", lambda: _create_core(config, keywords))
         self._thread.close_automatically(self, self._core.close)
+
+    @property
+    def config(self) -> AdminConfig:
+        """The parsed configuration, for example `config.client_id` or `config["client_id"]`."""
+        return self._core.config
 
     def _forked(self) -> None:
         """Called in a child process after a fork. Nothing to do: the thread rejects every call from now on."""

@@ -11,6 +11,7 @@ from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.keywords import AdminKeywords
+from headrace.client.config.types import AdminConfig
 from headrace.client.core import ClientCore
 
 __all__ = ["AdminCore"]
@@ -34,6 +35,11 @@ class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Transactio
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
         self.core = ClientCore(ADMIN_KEYS.load(config, **keywords), allow_auto_create=False)
+
+    @property
+    def config(self) -> AdminConfig:
+        """The parsed configuration, for example `config.client_id` or `config["client_id"]`."""
+        return self.core.config
 
     async def start(self, timeout_ms: float | None = None) -> None:
         """Connects to the cluster. Optional: the client connects on first use. Raises NoBrokersAvailable."""

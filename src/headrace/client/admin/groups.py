@@ -19,6 +19,7 @@ from headrace.client.admin.types import (
     RemovedMember,
     Results,
 )
+from headrace.client.arguments import AnyPartition, OffsetLike, PartitionLike, to_offsets, to_partitions
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import IllegalArgumentError, check, error_for
 from headrace.client.group.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -148,7 +149,7 @@ class GroupsAdmin(PartitionsAdmin):
 
     async def list_group_offsets(
         self,
-        group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str,
+        group_specs: Mapping[str, Iterable[PartitionLike] | None] | Iterable[str] | str,
         *,
         require_stable: bool = False,
         timeout_ms: float | None = None,
@@ -159,7 +160,7 @@ class GroupsAdmin(PartitionsAdmin):
         if isinstance(group_specs, str):
             group_specs = [group_specs]
         specs: dict[str, list[TopicPartition] | None] = (
-            {group_id: None if tps is None else list(tps) for group_id, tps in group_specs.items()}
+            {group_id: None if tps is None else to_partitions(tps) for group_id, tps in group_specs.items()}
             if isinstance(group_specs, Mapping)
             else dict.fromkeys(group_specs)
         )
@@ -207,16 +208,13 @@ class GroupsAdmin(PartitionsAdmin):
     async def alter_group_offsets(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        offsets: Mapping[AnyPartition, OffsetLike],
         *,
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, AlteredOffset]:
         """Commits offsets for a group without members."""
-        requested = {
-            tp: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for tp, offset in offsets.items()
-        }
+        requested = to_offsets(offsets)
 
         async def attempt(tps: list[TopicPartition]) -> dict[TopicPartition, AlteredOffset]:
             request = OffsetCommitRequest(
@@ -254,7 +252,7 @@ class GroupsAdmin(PartitionsAdmin):
     async def reset_group_offsets(
         self,
         group_id: str,
-        offset_specs: Mapping[TopicPartition, OffsetSpec | int],
+        offset_specs: Mapping[AnyPartition, OffsetSpec | int],
         *,
         timeout_ms: float | None = None,
         raise_errors: bool = True,
@@ -271,7 +269,7 @@ class GroupsAdmin(PartitionsAdmin):
     async def delete_group_offsets(
         self,
         group_id: str,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[PartitionLike],
         *,
         timeout_ms: float | None = None,
         raise_errors: bool = True,
@@ -303,7 +301,12 @@ class GroupsAdmin(PartitionsAdmin):
             }
 
         return await self._call_for_items(
-            partitions, attempt, timeout_ms, f"deleting offsets of {group_id}", raise_errors, MOVED_COORDINATOR
+            to_partitions(partitions),
+            attempt,
+            timeout_ms,
+            f"deleting offsets of {group_id}",
+            raise_errors,
+            MOVED_COORDINATOR,
         )
 
     # ---- members

@@ -12,6 +12,7 @@ from headrace.client.admin.types import (
     ProducerState,
     Results,
 )
+from headrace.client.arguments import AnyPartition, PartitionLike, to_partition_keys, to_partitions
 from headrace.client.errors import error_for
 from headrace.common.types import TopicPartition
 from headrace.net.nodes import Node
@@ -44,7 +45,7 @@ class PartitionsAdmin(AdminBase):
 
     async def list_partition_offsets(
         self,
-        topic_partition_specs: Mapping[TopicPartition, OffsetSpec | int],
+        topic_partition_specs: Mapping[AnyPartition, OffsetSpec | int],
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: float | None = None,
         *,
@@ -52,7 +53,7 @@ class PartitionsAdmin(AdminBase):
     ) -> Results[TopicPartition, ListedOffset]:
         """Returns offsets by OffsetSpec, or by timestamp in milliseconds: that of the first record not older than
         it."""
-        specs = dict(topic_partition_specs)
+        specs = to_partition_keys(topic_partition_specs, "topic_partition_specs")
         level = IsolationLevel[isolation_level.upper()] if isinstance(isolation_level, str) else isolation_level
         first = max((_FIRST_VERSION.get(OffsetSpec(spec), 1) for spec in specs.values() if -5 <= spec < 0), default=1)
 
@@ -98,13 +99,13 @@ class PartitionsAdmin(AdminBase):
 
     async def delete_records(
         self,
-        records_to_delete: Mapping[TopicPartition, int],
+        records_to_delete: Mapping[AnyPartition, int],
         timeout_ms: float | None = None,
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, DeletedRecords]:
         """Deletes all records before an offset. Offset -1 deletes all records."""
-        offsets = dict(records_to_delete)
+        offsets = to_partition_keys(records_to_delete, "records_to_delete")
 
         async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, DeletedRecords]:
             request = DeleteRecordsRequest(
@@ -142,7 +143,7 @@ class PartitionsAdmin(AdminBase):
 
     async def describe_producers(
         self,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[PartitionLike],
         broker_id: int | None = None,
         *,
         timeout_ms: float | None = None,
@@ -168,7 +169,7 @@ class PartitionsAdmin(AdminBase):
             }
 
         return await self._call_for_items(
-            partitions,
+            to_partitions(partitions),
             lambda tps: self._request_leaders(tps, send, lambda error: PartitionProducers(error=error), timeout_ms),
             timeout_ms,
             "describing producers",

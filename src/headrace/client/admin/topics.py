@@ -160,9 +160,9 @@ class TopicsAdmin(AdminBase):
             await self.wait_for_topics(created, total_ms)
         return results
 
-    async def wait_for_topics(self, topics: Iterable[str], timeout_ms: float | None = None) -> None:
+    async def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: float | None = None) -> None:
         """Waits until all partitions of these topics have leaders. Raises KafkaTimeoutError."""
-        names = _check_list(topics)
+        names = _check_list(topic_names)
         total_ms = self._timeout_ms(timeout_ms)
 
         def complete(view: ClusterView) -> bool:

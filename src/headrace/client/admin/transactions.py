@@ -11,6 +11,7 @@ from headrace.client.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
+from headrace.client.arguments import to_partition
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import IllegalArgumentError, check, error_for
 from headrace.common.errors import ConcurrentTransactionsError
@@ -114,7 +115,7 @@ class TransactionsAdmin(AdminBase):
 
     async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: float | None = None) -> None:
         """Aborts a hanging transaction on one partition (KIP-664)."""
-        tp = spec.topic_partition
+        tp = to_partition(spec.topic_partition)
 
         async def attempt() -> None:
             leaders, errors = await self._by_leader([tp], self._timeout_ms(timeout_ms))

@@ -53,6 +53,7 @@ __all__ = [
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",
+    "TransactionState",
 ]
 
 K = TypeVar("K")

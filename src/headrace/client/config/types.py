@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.client.config.mapping import ConfigMapping
+
 if TYPE_CHECKING:
     import ssl
 
@@ -29,7 +31,7 @@ __all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(ConfigMapping):
     """The configuration that all clients have."""
 
     explicit: frozenset[str]

@@ -22,6 +22,7 @@ import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from headrace.client.arguments import AnyPartition, OffsetLike, PartitionLike, to_offsets, to_partition, to_partitions
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.arguments import (
     Offsets,
@@ -29,14 +30,13 @@ from headrace.client.consumer.arguments import (
     check_timestamp,
     seek_target,
     split_topics_and_config,
-    to_offsets,
 )
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.fetch_collector import CollectedRecords
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, NotAssignedError, WakeupError
-from headrace.client.types import ConsumerGroupMetadata, K, OffsetAndMetadata, V
+from headrace.client.types import ConsumerGroupMetadata, K, V
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord
 
@@ -77,7 +77,7 @@ class AbstractConsumer(Generic[K, V]):
     def __init__(self, arguments: "tuple[str | Mapping[str, object], ...]", keywords: Mapping[str, object]):
         topics, config = split_topics_and_config(arguments)
         self.config = CONSUMER_KEYS.load(config, **keywords)
-        """The parsed configuration, for example `config.group_id`."""
+        """The parsed configuration, for example `config.group_id` or `config["group_id"]`."""
         self._subscription = SubscriptionState()
         self._started_core: ConsumerCore | None = None
         self._not_started = "This consumer is not started: await start(), or use async with"
@@ -130,10 +130,10 @@ class AbstractConsumer(Generic[K, V]):
         """Returns the subscribed topics, or None if there is no subscription."""
         return set(self._subscription.topics) if self._subscription.is_subscribed else None
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
         """Assigns partitions to this consumer directly, without group management. Replaces an earlier assignment."""
         self._check_open()
-        self._subscription.assign(partitions)
+        self._subscription.assign(to_partitions(partitions))
         self._subscription_changed()
 
     def assignment(self) -> set[TopicPartition]:
@@ -142,35 +142,34 @@ class AbstractConsumer(Generic[K, V]):
 
     # ---- seek, pause, resume
 
-    def seek(self, partition: TopicPartition, offset: "int | OffsetAndMetadata") -> None:
+    def seek(self, partition: PartitionLike, offset: OffsetLike) -> None:
         """Sets the offset of the next record that a poll returns. Drops records of the partition that were already
         fetched."""
-        target = seek_target(offset)
-        self._subscription.seek(partition, target.offset, target.leader_epoch)
-        self._after_seek([partition])
+        tp, target = to_partition(partition), seek_target(offset)
+        self._subscription.seek(tp, target.offset, target.leader_epoch)
+        self._after_seek([tp])
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: PartitionLike) -> None:
         """Seeks to the first offset of partitions, or of all assigned partitions."""
         self._seek_by_query(partitions, EARLIEST_OFFSET)
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: PartitionLike) -> None:
         """Seeks to the end of partitions, or of all assigned partitions."""
         self._seek_by_query(partitions, LATEST_OFFSET)
 
-    def seek_to_tail(self, count: int, *partitions: TopicPartition) -> None:
+    def seek_to_tail(self, count: int, *partitions: PartitionLike) -> None:
         """Seeks to `count` offsets before the end of partitions, or of all assigned partitions."""
         if count < 0:
             raise ValueError(f"count must be at least 0, not {count}")
         self._seek_by_query(partitions, OffsetQuery("tail", tail=count))
 
-    def seek_to_timestamp(self, timestamp: int, *partitions: TopicPartition) -> None:
+    def seek_to_timestamp(self, timestamp: int, *partitions: PartitionLike) -> None:
         """Seeks to the first record whose timestamp (milliseconds) is equal or later, or to the end if there is
         none."""
-        check_timestamp(timestamp)
-        self._seek_by_query(partitions, OffsetQuery("time", timestamp))
+        self._seek_by_query(partitions, OffsetQuery("time", check_timestamp(timestamp)))
 
-    def _seek_by_query(self, partitions: tuple[TopicPartition, ...], query: OffsetQuery) -> None:
-        tps = partitions or tuple(self._subscription.assigned)
+    def _seek_by_query(self, partitions: tuple[PartitionLike, ...], query: OffsetQuery) -> None:
+        tps = to_partitions(partitions) or list(self._subscription.assigned)
         if not tps:
             raise NotAssignedError("No partitions are assigned to this consumer")
         self._subscription.query_offsets(tps, query)
@@ -181,14 +180,14 @@ class AbstractConsumer(Generic[K, V]):
             self._started_core.forget_errors(tps)
         self._subscription.changed()
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: PartitionLike) -> None:
         """Stops returning records of partitions until `resume`. The partitions stay assigned."""
-        self._subscription.pause(partitions)
+        self._subscription.pause(to_partitions(partitions))
         self._subscription.changed()
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: PartitionLike) -> None:
         """Resumes partitions that were paused."""
-        self._subscription.resume(partitions)
+        self._subscription.resume(to_partitions(partitions))
         self._subscription.changed()
         self._wake()
 
@@ -196,16 +195,17 @@ class AbstractConsumer(Generic[K, V]):
         """Returns the paused partitions."""
         return self._subscription.paused()
 
-    def highwater(self, partition: TopicPartition) -> int | None:
+    def highwater(self, partition: PartitionLike) -> int | None:
         """Returns the high watermark of a partition as of the last fetch, or None before the first fetch."""
+        tp = to_partition(partition)
         with self._subscription.lock:
-            highwater = self._subscription.state(partition).high_watermark
+            highwater = self._subscription.state(tp).high_watermark
         return highwater if highwater >= 0 else None
 
-    def current_lag(self, partition: TopicPartition) -> int | None:
+    def current_lag(self, partition: PartitionLike) -> int | None:
         """Returns the number of offsets from the position to the end as of the last fetch, or None before the first
         fetch."""
-        return self._core.lag(partition)
+        return self._core.lag(to_partition(partition))
 
     # ---- group and cluster
 
@@ -221,7 +221,7 @@ class AbstractConsumer(Generic[K, V]):
         """Returns True if the brokers of the cluster are known."""
         return self._started_core is not None and bool(self._started_core.client.metadata.view.nodes)
 
-    def _to_offsets(self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None") -> Offsets:
+    def _to_offsets(self, offsets: "Mapping[AnyPartition, OffsetLike] | None") -> Offsets:
         """Returns the offsets of a commit: those of the user, or the positions of all partitions."""
         return self._subscription.positions() if offsets is None else to_offsets(offsets)
 
@@ -293,23 +293,23 @@ class AbstractConsumer(Generic[K, V]):
             raise failure
         return result
 
-    def _position_steps(self, partition: TopicPartition, timeout_ms: float | None) -> Steps[int]:
+    def _position_steps(self, partition: PartitionLike, timeout_ms: float | None) -> Steps[int]:
         """Waits until the position of a partition is known."""
+        tp = to_partition(partition)
         timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._monotonic() + timeout / 1000
         while True:
             self._ready.clear()
             core = self._core
             with self._subscription.lock:
-                position = self._subscription.state(partition).position
+                position = self._subscription.state(tp).position
             if position >= 0:
                 return position
             core.raise_error()
             seconds_left = deadline - self._monotonic()
             if seconds_left <= 0:
                 raise KafkaTimeoutError(
-                    f"Timeout of {timeout:.0f} ms expired before the position for partition {partition} could be "
-                    "determined"
+                    f"Timeout of {timeout:.0f} ms expired before the position for partition {tp} could be determined"
                 )
             yield seconds_left
 

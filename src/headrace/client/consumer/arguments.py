@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 
+from headrace.client.arguments import OffsetLike, to_offset
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
 
 __all__ = [
     "Offsets",
     "check_max_records",
-    "check_partition",
     "check_timeout",
     "check_timestamp",
     "seek_target",
     "split_topics_and_config",
-    "to_offsets",
 ]
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -55,31 +54,21 @@ def check_max_records(max_records: int) -> int:
     return max_records
 
 
-def check_partition(partition: object) -> None:
-    if not isinstance(partition, TopicPartition):
-        raise TypeError(f"a partition must be a TopicPartition, not {type(partition).__name__}")
-
-
-def check_timestamp(timestamp: int) -> None:
-    if timestamp < 0:
+def check_timestamp(timestamp: int) -> int:
+    """Returns the timestamp as an int. Fractions of milliseconds are cut off."""
+    if not isinstance(timestamp, int | float) or isinstance(timestamp, bool):
+        raise TypeError(f"a timestamp must be milliseconds since 1970, not {type(timestamp).__name__}")
+    if not 0 <= timestamp < 2**63:
         raise ValueError(f"a timestamp must be milliseconds since 1970, not {timestamp}")
+    return int(timestamp)
 
 
-def seek_target(offset: "int | OffsetAndMetadata") -> OffsetAndMetadata:
+def seek_target(offset: OffsetLike) -> OffsetAndMetadata:
     """Returns the offset to seek to, with its leader epoch."""
-    target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-    if not isinstance(target.offset, int) or isinstance(target.offset, bool) or target.offset < 0:
+    try:
+        target = to_offset(offset)
+    except TypeError:
+        target = None
+    if target is None or target.offset < 0:
         raise ValueError(f"the seek offset must be an int and must not be negative, not {offset!r}")
     return target
-
-
-def to_offsets(offsets: "Mapping[TopicPartition, OffsetAndMetadata | int]") -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the offsets that the user wants to commit. Plain numbers get empty metadata."""
-    converted: dict[TopicPartition, OffsetAndMetadata] = {}
-    for tp, value in offsets.items():
-        check_partition(tp)
-        offset = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
-        if offset.offset < 0:
-            raise ValueError(f"{tp}: the offset to commit must be at least 0, not {offset.offset}")
-        converted[tp] = offset._replace(metadata=offset.metadata or "")
-    return converted

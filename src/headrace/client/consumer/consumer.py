@@ -7,17 +7,19 @@ decodes the records in the calling thread, which also runs rebalance listeners a
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
+from headrace.client.arguments import AnyPartition, OffsetLike, PartitionLike
 from headrace.client.background import FORKED, LoopThread
 from headrace.client.config.keywords import ConsumerKeywords
 from headrace.client.consumer.abstract_consumer import AbstractConsumer, Records, Steps
 from headrace.client.consumer.arguments import Offsets, check_timeout
+from headrace.client.consumer.commit_future import CommitFuture
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError
+from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
 from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
@@ -150,62 +152,61 @@ class Consumer(AbstractConsumer[K, V]):
 
     # ---- offsets
 
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    def position(self, partition: PartitionLike, timeout_ms: float | None = None) -> int:
         """Returns the offset of the next record. Waits until it is known."""
         return self._run_steps(self._position_steps(partition, timeout_ms))
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[AnyPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns, for each partition, the offset of the first record whose timestamp (milliseconds) is equal or later,
         or None."""
         return self._run(self._core.offsets_for_times(timestamps, timeout_ms))
 
     def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition."""
         return self._run(self._core.beginning_offsets(partitions, timeout_ms))
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the high watermark of each partition, or with `read_committed` the last stable offset."""
         return self._run(self._core.end_offsets(partitions, timeout_ms))
 
     def commit(
-        self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None, timeout_ms: float | None = None
+        self, offsets: "Mapping[AnyPartition, OffsetLike] | None" = None, timeout_ms: float | None = None
     ) -> None:
         """Commits offsets (of the next records to read), or all positions, and waits for the response."""
         self._run(self._core.commit(self._to_offsets(offsets), timeout_ms))
 
     def commit_async(
         self,
-        offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None,
+        offsets: "Mapping[AnyPartition, OffsetLike] | None" = None,
         callback: Callable[[Offsets, KafkaError | None], object] | None = None,
-    ) -> "Future[None]":
+    ) -> CommitFuture:
         """Commits without waiting. A later poll, or close, calls `callback(offsets, error)`."""
         core, offsets_to_commit = self._core, self._to_offsets(offsets)
+        core.check_group()
 
         async def commit() -> None:
             await core.commit_async(offsets_to_commit, callback)
 
-        future = asyncio.run_coroutine_threadsafe(commit(), self._thread.loop)
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
+        return CommitFuture(asyncio.run_coroutine_threadsafe(commit(), self._thread.loop), offsets_to_commit)
 
     @overload
     def committed(
-        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: Literal[False] = False, timeout_ms: float | None = None
     ) -> int | None: ...
 
     @overload
     def committed(
-        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: Literal[True], timeout_ms: float | None = None
     ) -> OffsetAndMetadata | None: ...
 
     def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+        self, partition: PartitionLike, metadata: bool = False, timeout_ms: float | None = None
     ) -> "int | OffsetAndMetadata | None":
         """Returns the group's last committed offset, as an int or with its metadata, or None if there is none."""
         offset = self._run(self._core.committed(partition, timeout_ms))
@@ -221,9 +222,22 @@ class Consumer(AbstractConsumer[K, V]):
         """Returns a topic's partition numbers, or None if the topic does not exist."""
         return self._run(self._core.partitions_for_topic(topic))
 
-    def metrics(self) -> dict[str, Any]:
-        """Returns the statistics that `stats_cb` would receive now, with librdkafka's names. Resets the windows."""
-        return self._run(self._core.metrics())
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> dict[str, Any]: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Returns the statistics that `stats_cb` would receive now, with librdkafka's names. Resets the windows. With
+        `raw`, returns a flat mapping of MetricName to KafkaMetric."""
+        statistics = self._run(self._core.metrics())
+        return flatten(statistics) if raw else statistics
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Waits until the brokers of the cluster are known. Raises KafkaTimeoutError after `timeout_ms`. With
+        `refresh`, requests them even if they are known."""
+        self._run(self._core.bootstrap(timeout_ms, refresh))
 
     # ---- unsubscribing and closing
 

@@ -23,8 +23,9 @@ from functools import partial
 from typing import Any
 
 from headrace.client import serialization
+from headrace.client.arguments import AnyPartition, PartitionLike, to_partition, to_partition_keys, to_partitions
 from headrace.client.config.types import ConsumerConfig
-from headrace.client.consumer.arguments import Offsets, check_partition, check_timestamp
+from headrace.client.consumer.arguments import Offsets, check_timestamp
 from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
@@ -35,7 +36,7 @@ from headrace.client.consumer.offset_fetcher import OffsetFetcher
 from headrace.client.consumer.subscription_state import SubscriptionMode, SubscriptionState
 from headrace.client.consumer.user_callbacks import UserCallbacks
 from headrace.client.core import ClientCore
-from headrace.client.errors import IllegalStateError
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.group.consumer_coordinator import ConsumerCoordinator
 from headrace.client.metadata import check_name
 from headrace.client.metadata_cache import ClusterView
@@ -270,6 +271,10 @@ class ConsumerCore:
             )
         return self.coordinator
 
+    def check_group(self) -> None:
+        """Raises IllegalStateError if this consumer has no group. Thread-safe."""
+        self._group()
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the current group membership. Thread-safe."""
         return self._group().group_metadata()
@@ -299,30 +304,30 @@ class ConsumerCore:
             for interceptor in self.config.interceptors:
                 self.user_callbacks.add(partial(_call_on_commit, interceptor, offsets))
 
-    async def committed(self, tp: TopicPartition, timeout_ms: float | None) -> OffsetAndMetadata | None:
-        check_partition(tp)
+    async def committed(self, partition: PartitionLike, timeout_ms: float | None) -> OffsetAndMetadata | None:
+        tp = to_partition(partition)
         return (await self._group().commits.committed([tp], timeout_ms=timeout_ms))[tp]
 
     # ---- offsets, topics, statistics
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
+        self, timestamps: Mapping[AnyPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        for timestamp in timestamps.values():
-            check_timestamp(timestamp)
-        return {
-            tp: OffsetAndTimestamp(*data) if data.offset >= 0 else None
-            for tp, data in (await self._list_offsets(timestamps, timeout_ms)).items()
-        }
+        requested = to_partition_keys(timestamps, "timestamps")
+        requested = {tp: check_timestamp(timestamp) for tp, timestamp in requested.items()}
+        offsets = await self._list_offsets(requested, timeout_ms)
+        return {tp: OffsetAndTimestamp(*data) if data.offset >= 0 else None for tp, data in offsets.items()}
 
     async def beginning_offsets(
-        self, tps: Iterable[TopicPartition], timeout_ms: float | None
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None
     ) -> dict[TopicPartition, int]:
-        offsets = await self._list_offsets(dict.fromkeys(tps, EARLIEST), timeout_ms)
+        offsets = await self._list_offsets(dict.fromkeys(to_partitions(partitions), EARLIEST), timeout_ms)
         return {tp: data.offset for tp, data in offsets.items()}
 
-    async def end_offsets(self, tps: Iterable[TopicPartition], timeout_ms: float | None) -> dict[TopicPartition, int]:
-        offsets = await self._list_offsets(dict.fromkeys(tps, LATEST), timeout_ms)
+    async def end_offsets(
+        self, partitions: Iterable[PartitionLike], timeout_ms: float | None
+    ) -> dict[TopicPartition, int]:
+        offsets = await self._list_offsets(dict.fromkeys(to_partitions(partitions), LATEST), timeout_ms)
         return {tp: data.offset for tp, data in offsets.items()}
 
     async def _list_offsets(
@@ -330,16 +335,17 @@ class ConsumerCore:
     ) -> dict[TopicPartition, ListOffsetData]:
         if not timestamps:
             return {}
-        for tp in timestamps:
-            check_partition(tp)
-        return await list_offsets(
-            self.client.pool,
-            self.client.metadata,
-            timestamps,
-            read_committed=self._read_committed,
-            timeout_ms=self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms,
-            backoff=self.client.backoff,
-        )
+        try:
+            return await list_offsets(
+                self.client.pool,
+                self.client.metadata,
+                timestamps,
+                read_committed=self._read_committed,
+                timeout_ms=self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms,
+                backoff=self.client.backoff,
+            )
+        except UnknownTopicOrPartitionError as error:  # after retries: kafka-python and Java's client raise a timeout
+            raise KafkaTimeoutError(f"Failed to get offsets by timestamps: {error}") from error
 
     async def topics(self, timeout_ms: float | None = None) -> set[str]:
         timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -358,6 +364,11 @@ class ConsumerCore:
                 return None
         info = await metadata.topic(topic, timeout)
         return {partition.partition for partition in info.partitions}
+
+    async def bootstrap(self, timeout_ms: float | None, refresh: bool) -> None:
+        """Waits until the brokers are known."""
+        if refresh or not self.client.metadata.view.nodes:
+            await self.client.metadata.update_brokers(float("inf") if timeout_ms is None else timeout_ms)
 
     async def metrics(self) -> dict[str, Any]:
         return self.client.statistics.take()

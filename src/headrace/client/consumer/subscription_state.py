@@ -125,9 +125,6 @@ class SubscriptionState:
     def assign(self, tps: Iterable[TopicPartition]) -> None:
         """Assigns partitions by the user. Partitions that were assigned before keep their positions."""
         partitions = frozenset(tps)
-        for tp in partitions:
-            if not isinstance(tp, TopicPartition):
-                raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
         with self.lock:
             self._check_mode(SubscriptionMode.ASSIGNED)
             self.mode = SubscriptionMode.ASSIGNED
@@ -185,13 +182,8 @@ class SubscriptionState:
         self._assigned = assigned
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        try:
-            state = self._states.get(tp)
-        except TypeError:  # not hashable: a list, for example
-            state = None
+        state = self._states.get(tp)
         if state is None:
-            if not isinstance(tp, TopicPartition):
-                raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
             raise NotAssignedError(f"No current assignment for partition {tp}: it is not assigned to this consumer")
         return state
 

@@ -155,7 +155,7 @@ class ConsumerCoordinator:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the current membership, for `send_offsets_to_transaction`. Thread-safe."""
-        return self.member.identity
+        return self.member.metadata()
 
     async def leave(self, reason: str = "the consumer unsubscribed", *, force: bool = False) -> None:
         """Revokes all partitions and leaves the group. The tasks stay for the next subscription. Call it before the

@@ -15,6 +15,7 @@ group has removed it and may have assigned its partitions to others.
 import logging
 from enum import Enum
 
+from headrace.client import types
 from headrace.client.group.consumer_protocol import NO_GENERATION
 from headrace.client.types import ConsumerGroupMetadata
 
@@ -84,6 +85,14 @@ class Member:
         if state is not self.state:
             _logger.debug("%s: state changed from %s to %s", self, self.state.value, state.value)
         self.state = state
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Returns the identity with kafka-python's name of the state. Any thread may call it."""
+        state = self.state
+        if state is MemberState.STABLE:
+            return self.identity._replace(state=types.MemberState.STABLE)
+        is_joined = state is not MemberState.UNJOINED
+        return self.identity._replace(state=types.MemberState.REBALANCING) if is_joined else self.identity
 
     def set_member_id(self, member_id: str) -> None:
         """Sets the member id that the coordinator expects in the second JoinGroup (KIP-394)."""

@@ -342,8 +342,10 @@ cdef class FutureRecordMetadata:
         return RecordMetadata(
             batch.tp.topic,
             batch.tp.partition,
+            batch.tp,
             batch.base_offset + self.index if batch.base_offset >= 0 else -1,
             batch.log_append_time if batch.log_append_time >= 0 else self.timestamp,
+            None,
             self.key_size,
             self.value_size,
             self.headers_size,

@@ -39,7 +39,7 @@ class BaseProducer(RecordAppender):
 
     def __init__(self, config: ProducerConfig):
         self.config = check_config(config)
-        """The parsed configuration, such as `config.acks`."""
+        """The parsed configuration, for example `config.acks` or `config["acks"]`."""
         self._clock = SystemClock()
         self._key_serializer = serializers.prepare(self.config.key_serializer)
         self._value_serializer = serializers.prepare(self.config.value_serializer)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from headrace.client import serialization
+from headrace.client.arguments import AnyPartition, OffsetLike
 from headrace.client.config.types import ProducerConfig
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
@@ -29,11 +30,10 @@ from headrace.client.producer.sender import Sender, SenderConfig
 from headrace.client.producer.sender_loop import TIMER_SLACK_SECONDS, SenderLoop
 from headrace.client.producer.transactions import TransactionManager
 from headrace.client.statistics_sources import producer_source
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.client.types import ConsumerGroupMetadata
 from headrace.common.clock import Clock
 from headrace.common.errors import KafkaError, MessageSizeTooLargeError
 from headrace.common.ids import Random
-from headrace.common.types import TopicPartition
 from headrace.net.broker_pool import PoolEvents
 from headrace.net.dialer import Dialer
 from headrace.records import Compression
@@ -235,7 +235,7 @@ class ProducerCore:
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        offsets: Mapping[AnyPartition, OffsetLike],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         manager = self._transaction_manager("send_offsets_to_transaction")

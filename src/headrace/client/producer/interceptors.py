@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.client.producer.types import OnDelivery
 from headrace.client.types import RecordMetadata
+from headrace.common.errors import KafkaError
 
 __all__ = ["Interceptors", "OutgoingRecord", "ProducerInterceptor"]
 
@@ -80,7 +81,7 @@ class Interceptors:
         if on_delivery is None:
             return self.on_acknowledgement
 
-        def call_both(error: BaseException | None, metadata: RecordMetadata) -> None:
+        def call_both(error: KafkaError | None, metadata: RecordMetadata) -> None:
             try:
                 on_delivery(error, metadata)
             finally:

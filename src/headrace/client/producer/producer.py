@@ -6,20 +6,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from headrace.client.arguments import AnyPartition, OffsetLike
 from headrace.client.background import LoopThread
 from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
+from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SerializedRecord
 from headrace.client.producer.base import BaseProducer, run_blocking
 from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.client.types import ConsumerGroupMetadata
 from headrace.common.errors import KafkaError
-from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,9 +127,17 @@ class Producer(BaseProducer):
         run_blocking(self._wait_for_partition(topic, -1, self._block_deadline()))
         return self._partitions(topic)
 
-    def metrics(self) -> dict[str, Any]:
-        """Returns the statistics that `stats_cb` receives, with librdkafka's names. Resets their time windows."""
-        return self._thread.run(self._core.metrics())
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> dict[str, Any]: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Returns the statistics that `stats_cb` receives, with librdkafka's names. Resets their time windows. With
+        `raw`, returns a flat mapping of MetricName to KafkaMetric."""
+        statistics = self._thread.run(self._core.metrics())
+        return flatten(statistics) if raw else statistics
 
     # ---- transactions
 
@@ -146,7 +155,7 @@ class Producer(BaseProducer):
 
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        offsets: Mapping[AnyPartition, OffsetLike],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         """Commits a consumer group's offsets with the transaction. `group_metadata` is `consumer.group_metadata()`, or

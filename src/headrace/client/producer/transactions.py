@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
+from headrace.client.arguments import AnyPartition, OffsetLike, to_offsets
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
@@ -99,8 +100,6 @@ _FATAL = (
     UnsupportedVersionError,
     UnsupportedForMessageFormatError,
 )
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
 class TransactionManager(IdempotenceManager):
@@ -273,7 +272,9 @@ class TransactionManager(IdempotenceManager):
         self._pending = None
         self._enter(_S.IN_TRANSACTION)
 
-    async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata | str) -> None:
+    async def send_offsets(
+        self, offsets: Mapping[AnyPartition, OffsetLike], group: ConsumerGroupMetadata | str
+    ) -> None:
         """Adds offsets of a consumer group to the transaction (KIP-447)."""
         if not offsets:
             self._expect(_SEND_OFFSETS, (_S.IN_TRANSACTION,))
@@ -283,7 +284,7 @@ class TransactionManager(IdempotenceManager):
             raise TypeError(
                 f"group_metadata must be consumer.group_metadata() or a group ID (str), not {type(group).__name__}"
             )
-        to_commit = {tp: _as_offset(tp, value) for tp, value in offsets.items()}
+        to_commit = to_offsets(offsets)
         await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(to_commit, metadata))
 
     async def commit(self) -> None:
@@ -465,12 +466,3 @@ def _to_fenced_error(error: KafkaError) -> KafkaError:
             "transaction.timeout.ms"
         )
     return error
-
-
-def _as_offset(tp: TopicPartition, value: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    if not isinstance(tp, TopicPartition):
-        raise TypeError(f"Offsets must be a mapping of TopicPartition to offset, not of {type(tp).__name__}")
-    offset = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
-    if offset.offset < 0:
-        raise ValueError(f"Invalid offset {offset.offset} for partition {tp}: expected at least 0")
-    return offset

@@ -8,6 +8,7 @@ from tests.support.client.fake_logs import FakeLogs, tps
 from tests.support.net.virtual_loop import run
 
 from headrace.client.consumer.errors import CorruptBatchError, OffsetsLostError
+from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import (
     NotLeaderForPartitionError,
     TopicAuthorizationFailedError,
@@ -561,8 +562,9 @@ class TestErrors:
     async def test_offsets_of_missing_topic(self):
         logs = FakeLogs()
         async with logs.consumer() as consumer:
-            with pytest.raises(UnknownTopicOrPartitionError, match="Topic 't' does not exist"):
+            with pytest.raises(KafkaTimeoutError, match="Topic 't' does not exist") as raised:
                 await consumer.end_offsets(tps(("t", 0)), timeout_ms=2000)
+            assert isinstance(raised.value.__cause__, UnknownTopicOrPartitionError)
 
 
 class TestTransactions:

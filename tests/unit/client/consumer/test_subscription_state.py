@@ -76,10 +76,6 @@ class TestSubscription:
         subscription.unsubscribe()
         assert (subscription.mode, subscription.assigned) == (SubscriptionMode.NONE, frozenset())
 
-    def test_rejects_partitions_of_other_types(self, subscription):
-        with pytest.raises(TypeError, match="TopicPartition"):
-            subscription.assign([("t", 0)])
-
 
 class TestAssignment:
     def test_kept_partitions_keep_positions(self, subscription):

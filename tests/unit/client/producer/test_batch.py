@@ -115,7 +115,7 @@ def test_futures_complete_with_their_batch() -> None:
     with pytest.raises(KafkaTimeoutError):
         futures[0].get(timeout_ms=0)
     assert batch.complete(40, -1)
-    assert futures[2].get() == RecordMetadata("t", 0, 42, 102, 1, 2, 4)
+    assert futures[2].get() == RecordMetadata("t", 0, TopicPartition("t", 0), 42, 102, None, 1, 2, 4)
     assert futures[2].value == futures[2].get(timeout_ms=0)
     assert all(future.succeeded() and not future.failed() for future in futures)
     assert not batch.complete(50, -1), "a batch completes once"
