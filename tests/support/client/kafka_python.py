@@ -1,6 +1,6 @@
 """Finds the differences between Headrace's clients and kafka-python: names, arguments, defaults, errors.
 
-A difference is a short text, such as `Producer.flush(timeout)`. docs/kafka-python.md lists all of them with reasons, and
+A difference is a short text, such as `Producer.flush(timeout)`. docs/kafka-python.md lists all of them with reasons.
 `documented_differences` reads them there.
 """
 
