@@ -3,11 +3,13 @@
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.support.net.wire_calls import NAMED, batch, end_offset, fetch, produce, produce_request, topic_id
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
+from headrace.broker.partition import Partition
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -135,6 +137,38 @@ def test_partitions_fail_one_by_one(client: WireClient) -> None:
     reply = client.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), NAMED)
     codes = [[one.error_code for one in topic.partition_responses] for topic in reply.responses]
     assert codes == [[0, 87, 3, 0], [3]]
+
+
+def append_with_bug(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+    """Makes the append to one partition raise an error that is not Kafka's."""
+    append = Partition.append
+
+    def fail(partition: Partition, *arguments: Any) -> Any:
+        if partition.tp.partition == index:
+            raise RuntimeError("injected by a test")
+        return append(partition, *arguments)
+
+    monkeypatch.setattr(Partition, "append", fail)
+
+
+def test_internal_error_affects_only_its_partition(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_with_bug(monkeypatch, 1)
+    before = [end_offset(client, partition=index) for index in range(3)]
+    parts = [PartitionProduceData(index=index, records=batch()) for index in range(3)]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    ((first, failed, last),) = (topic.partition_responses for topic in client.call(request, NAMED).responses)
+    assert (first.error_code, last.error_code) == (0, 0)
+    assert (failed.index, failed.error_code, failed.base_offset) == (1, -1, -1)
+    assert [end_offset(client, partition=index) for index in range(3)] == [before[0] + 1, before[1], before[2] + 1]
+
+
+def test_internal_error_with_acks_0_closes_the_connection(
+    broker: EmbeddedBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_with_bug(monkeypatch, 1)
+    client.send(produce_request(batch(b"quiet"), partition=1, acks=0), NAMED)
+    with pytest.raises((ConnectionEnded, ConnectionResetError)):
+        client.receive_frame()
 
 
 def test_refuses_zstd_in_old_versions(client: WireClient) -> None:

@@ -17,11 +17,13 @@ class Offsets:
     def __init__(self, groups: dict[str, dict[TopicPartition, OffsetAndMetadata]], **errors: Any):
         self.groups = groups
         self.errors = errors
+        self.stable_reads: list[bool] = []
 
     def list_groups(self) -> list[Any]:
         return [SimpleNamespace(group_id=name) for name in self.groups]
 
     def list_group_offsets(self, names: list[str], require_stable: bool = False) -> dict[str, Any]:
+        self.stable_reads.append(require_stable)
         return {name: SimpleNamespace(offsets=self.groups.get(name, {}), errors=self.errors) for name in names}
 
 
@@ -41,6 +43,13 @@ def test_foreign_offset_still_has_a_batch_id() -> None:
     assert marker is not None
     assert marker.batch_id == 5
     check_replay(marker, 5, 1, "x", "task")
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_only_the_owner_waits_for_pending_transactions(is_owner: bool) -> None:
+    admin: Any = Offsets({"g": {TopicPartition("t", 0): Marker(1, 2, "d").as_offset()}})
+    markers.read(admin, "g", is_owner=is_owner)
+    assert admin.stable_reads == [is_owner]
 
 
 def test_read_raises_broker_errors() -> None:

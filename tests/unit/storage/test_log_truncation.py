@@ -162,6 +162,31 @@ def test_lowers_checkpoint_before_changing_files(make_log: MakeLog) -> None:
     assert [point for point, _ in seen] == [6, 5, 2]
 
 
+class BusyRunner:
+    """Never runs the background work."""
+
+    def submit(self, work: object, done: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("offset", [3, 4, 5])
+def test_records_after_truncation_inside_a_batch_survive_crash(make_log: MakeLog, offset: int) -> None:
+    """Truncation removes whole batches, so the log may end in a gap. Recovery would take a gap before the next segment
+    for lost records, and delete that segment, if the recovery point were below it."""
+    log = make_log(runner=BusyRunner())
+    checkpoints = [0]
+    log.on_recovery_point_lowered = lambda: checkpoints.append(log.recovery_point)
+    append(log, count=3)
+    append(log, count=3)
+    assert log.recovery_point == 0
+    log.truncate_to(offset)
+    log.roll()
+    append(log, count=3)
+    log.abandon()
+    reopened, _ = open_log(log.directory, TP, log.config, log.context, recovery_point=checkpoints[-1])
+    assert offsets(reopened) == [0, 1, 2, *range(offset, offset + 3)]
+
+
 def test_keeps_checkpoint_below_truncation_offset(make_log: MakeLog) -> None:
     log = segmented(make_log)
     assert log.recovery_point == 8, "rolling flushes"

@@ -48,6 +48,7 @@ class _Commit:
 
     def __init__(self, offsets: Offsets, is_synchronous: bool, future: "asyncio.Future[None]"):
         self.offsets = offsets
+        self.uncommitted = dict(offsets)
         self.is_synchronous = is_synchronous
         self.future = future
         self.last_error: KafkaError | None = None
@@ -254,8 +255,9 @@ class CommitRequestManager:
 
     async def _send_merged(self, commits: list[_Commit]) -> list[_Commit]:
         """Sends commits in one request. Returns the commits to retry: all that failed with a retriable error if a
-        synchronous commit is among them. So a retry does not overwrite a later commit."""
-        merged = {tp: offset for commit in commits for tp, offset in commit.offsets.items()}
+        synchronous commit is among them. So a retry does not overwrite a later commit. For the same reason, it has only
+        the partitions that failed."""
+        merged = {tp: offset for commit in commits for tp, offset in commit.uncommitted.items()}
         errors: dict[TopicPartition, KafkaError | None]
         try:
             errors = await self._send(merged)
@@ -265,12 +267,12 @@ class CommitRequestManager:
             _logger.exception("%s: commit failed; its offsets are not committed", self._member)
             encoding_error = KafkaError(f"{self._member}: the commit request could not be encoded: {error}")
             errors = dict.fromkeys(merged, encoding_error)
+        self.last_committed.update({tp: offset for tp, offset in merged.items() if errors[tp] is None})
         has_synchronous = any(commit.is_synchronous and not commit.future.done() for commit in commits)
         to_retry = []
         for commit in commits:
-            failure = next(
-                (partition_error for tp in commit.offsets if (partition_error := errors[tp]) is not None), None
-            )
+            commit.uncommitted = {tp: offset for tp, offset in commit.uncommitted.items() if errors[tp] is not None}
+            failure = next((errors[tp] for tp in commit.uncommitted), None)
             commit.last_error = failure
             if failure is not None and failure.retriable and has_synchronous and not commit.future.done():
                 to_retry.append(commit)
@@ -279,8 +281,6 @@ class CommitRequestManager:
         return to_retry
 
     def _finish(self, commit: _Commit, error: KafkaError | None) -> None:
-        if error is None:
-            self.last_committed.update(commit.offsets)
         if not commit.future.done():
             if error is None:
                 commit.future.set_result(None)

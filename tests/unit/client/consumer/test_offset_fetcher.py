@@ -89,6 +89,34 @@ def test_seek_overtakes_query():
     run(test())
 
 
+class SlowCommittedOffsets:
+    """Committed offsets that arrive late."""
+
+    def __init__(self, offset):
+        self.offset = offset
+
+    async def committed(self, tps):
+        await asyncio.sleep(1)
+        return dict.fromkeys(tps, OffsetAndMetadata(self.offset))
+
+
+def test_seek_overtakes_committed_offset():
+    async def test():
+        logs = make_logs()
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer._core.offset_fetcher._committed = SlowCommittedOffsets(4)
+            consumer.assign([T0])
+            await asyncio.sleep(0.1)
+            consumer.seek(T0, 2)
+            await asyncio.sleep(3)
+            assert await consumer.position(T0) == 2
+            consumer.assign([])
+            consumer.assign([T0])
+            assert await consumer.position(T0) == 4
+
+    run(test())
+
+
 def test_offset_lookup_times_out():
     async def test():
         logs = make_logs()
@@ -156,6 +184,20 @@ class TestTruncation:
             (asked,) = logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)
             part = asked.message.topics[0].partitions[0]
             assert (part.leader_epoch, part.current_leader_epoch) == (0, 1)
+
+        run(test())
+
+    def test_position_at_the_end_of_an_epoch_is_valid(self):
+        async def test():
+            logs = make_logs(brokers=2)
+            async with logs.consumer(auto_offset_reset="none") as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 0)
+                await self.read_all(consumer)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"5")
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [5]
+            assert len(logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)) == 1
 
         run(test())
 

@@ -56,6 +56,8 @@ class Coordinator:
         self.offsets: dict[TopicPartition, int] = {}
         self.requests: list[Any] = []
         self.failures: list[int | Exception] = []
+        self.failing_partitions: list[set[TopicPartition]] = []
+        """The partitions that fail with UNKNOWN_TOPIC_OR_PARTITION, of each next commit."""
         self.forgotten = 0
         self.is_old = False
 
@@ -70,15 +72,16 @@ class Coordinator:
         return self._fetch(request, failure)
 
     def _commit(self, request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+        failing = self.failing_partitions.pop(0) if self.failing_partitions else set()
         topics = []
         for topic in request.topics:
+            parts = []
             for each in topic.partitions:
-                if not code:
-                    self.offsets[TopicPartition(topic.name, each.partition_index)] = each.committed_offset
-            parts = [
-                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                for each in topic.partitions
-            ]
+                tp = TopicPartition(topic.name, each.partition_index)
+                part_code = UnknownTopicOrPartitionError.code if tp in failing else code
+                if not part_code:
+                    self.offsets[tp] = each.committed_offset
+                parts.append(OffsetCommitResponsePartition(partition_index=tp.partition, error_code=part_code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=parts))
         return OffsetCommitResponse(topics=topics)
 
@@ -218,6 +221,39 @@ def test_synchronous_commit_is_retried_before_later_commits() -> None:
         await last
         assert bench.coordinator.offsets == {A: 2}
         assert bench.coordinator.forgotten == 3
+
+    on_bench(test)
+
+
+def test_retry_does_not_overwrite_commit_made_during_the_request() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code]
+        first = asyncio.create_task(bench.commits.commit(offsets(a=1, b=1)))
+        await asyncio.sleep(0.005)
+        assert len(bench.coordinator.requests) == 1, "the first request has no response yet"
+        last = bench.commits.commit_async(offsets(a=2))
+        await first
+        await last
+        assert bench.coordinator.offsets == {A: 2, B: 1}
+
+    on_bench(test)
+
+
+def test_retry_has_only_the_partitions_that_failed() -> None:
+    """A later commit was merged into the first request and has succeeded: the retry must not undo it."""
+
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failing_partitions = [{B}]
+        first = asyncio.create_task(bench.commits.commit(offsets(a=1, b=1)))
+        last = asyncio.create_task(bench.commits.commit(offsets(a=2)))
+        await first
+        await last
+        assert len(bench.coordinator.requests) == 2
+        assert bench.coordinator.offsets == {A: 2, B: 1}
+        assert bench.told == [({A: 2}, None), ({A: 1, B: 1}, None)]
+        assert {tp: each.offset for tp, each in bench.commits.last_committed.items()} == {A: 2, B: 1}
 
     on_bench(test)
 

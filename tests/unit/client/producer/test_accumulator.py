@@ -1,5 +1,7 @@
 """The accumulator: which batches are due and which go into a request."""
 
+import itertools
+
 import pytest
 from tests.support.client.producer_sim import SimProducer
 
@@ -7,6 +9,7 @@ from headrace.client.errors import IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.accumulator import NEVER
 from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch, decode_rows
 
 RECORD = b"v" * 100
@@ -153,6 +156,29 @@ def test_retried_batch_goes_first_after_backoff() -> None:
     producer.clock.advance(121)
     assert producer.accumulator.topics["t"].queues[0].batches[0] is batch
     assert drained(producer) == [(0, 1)]
+
+
+@pytest.mark.parametrize("start", [0, 2**31 - 1, 2**31 - 2, 2**31 - 5])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_retried_batches_keep_their_sequence(start: int, order: tuple[int, ...]) -> None:
+    """Also where sequence numbers wrap around, and before batches without a sequence number."""
+    producer = SimProducer()
+    assert producer.idempotence is not None
+    sequences = producer.idempotence.sequences.of(TopicPartition("t", 0))
+    sequences.next, sequences.last_acked = start, (start - 1) & 0x7FFFFFFF
+    accumulator = producer.accumulator
+    now = producer.clock.monotonic()
+    sent: list[ProducerBatch] = []
+    for number in range(4):
+        producer.put(b"%d" % number + b"v" * 300)
+        sent += accumulator.drain(1, accumulator.ready(now).by_leader[1], now)
+    producer.put(b"new")
+    for index in order:
+        accumulator.requeue(sent[index], now)
+    queued = list(accumulator.topics["t"].queues[0].batches)
+    assert queued[:4] == sent
+    assert [batch.base_sequence for batch in sent] == [(start + number) & 0x7FFFFFFF for number in range(4)]
+    assert not queued[4].has_sequence
 
 
 def test_retries_at_new_leader_without_backoff() -> None:

@@ -140,6 +140,24 @@ def test_other_partitions_change_epoch_when_empty() -> None:
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
 
 
+def test_acknowledged_partition_changes_epoch_when_empty() -> None:
+    """The new epoch restarts at 0. A batch of the new epoch behind one of the old epoch would renumber that one. The
+    leader may have it: it would be written twice."""
+    sequences = started()
+    other = TopicPartition("t", 1)
+    first, second, third = make(1, other), make(1, other), make(1, other)
+    sequences.assign_sequence(first)
+    sequences.handle_completed_batch(first)
+    sequences.assign_sequence(second)
+    sequences.request_bump(TP)
+    sequences.bump()
+    assert not sequences.may_drain(third)
+    sequences.handle_completed_batch(second)
+    assert sequences.may_drain(third)
+    sequences.assign_sequence(third)
+    assert (third.producer_epoch, third.base_sequence) == (1, 0)
+
+
 def test_new_epoch_resolves_partitions() -> None:
     sequences = started()
     (batch,) = drain(sequences, 1)
