@@ -79,6 +79,12 @@ BENCHMARKS := $(filter-out $(TARGETS),$(MAKECMDGOALS))
 $(BENCHMARKS): bench ; @:
 endif
 
+SEED ?= 1
+SAMPLE ?= 200
+MODULES ?=
+mutants: $(VENV)/.built  ## report small changes of critical code that no test detects: SEED=1 SAMPLE=200 MODULES='storage/*.py'
+	@$(BIN)/python -m tools.mutants --seed $(SEED) --sample $(SAMPLE) $(foreach module,$(MODULES),'$(module)')
+
 bench: $(VENV)/.built  ## run the benchmarks against peers, or only those named: make bench hostile
 	@$(BIN)/python -m bench $(BENCHMARKS)
 
