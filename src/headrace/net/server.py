@@ -19,6 +19,7 @@ from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.limits import Limits
 from headrace.net.listeners import BoundListener, Listener, join_address, open_listener
 from headrace.net.receive_memory import BufferHolder, ReceiveMemory
+from headrace.net.senders import SenderThreads
 from headrace.net.stalled_requests import StalledRequests, describe_request
 from headrace.net.transport import PlainTransport
 
@@ -26,6 +27,8 @@ _logger = logging.getLogger(__name__)
 
 RESERVED_FILES = 256
 """The file descriptors reserved for other uses than connections."""
+SENDER_THREADS = 3
+"""As many as Apache Kafka has network threads (`num.network.threads`)."""
 _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 1.0
@@ -91,6 +94,7 @@ class SocketServer:
         self._clock = clock
         self._problems = _RateLimitedLog(clock)
         self._loop: asyncio.AbstractEventLoop
+        self._senders: SenderThreads
         self._listening: list[_Listening] = []
         self._accepting = False
         self._paused = False
@@ -114,6 +118,7 @@ class SocketServer:
     async def start(self) -> None:
         """Opens all listeners. Raises BindError and opens none if one of them fails."""
         self._loop = asyncio.get_running_loop()
+        self._senders = SenderThreads(self._loop, SENDER_THREADS)
         try:
             for listener in self._listeners:
                 socks = open_listener(listener, self.limits)
@@ -194,7 +199,7 @@ class SocketServer:
         self.connections.add(connection)
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
         self.connections_total += 1
-        connection.connection_made(PlainTransport(self._loop, sock, connection))
+        connection.connection_made(PlainTransport(self._loop, sock, connection, self._senders))
 
     def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
         """Returns the kind of limit and the reason if a connection from this host must be refused."""
@@ -262,6 +267,7 @@ class SocketServer:
             for connection in list(self.connections):
                 connection.close("the server stops")
             await self._all_lost
+        await self._loop.run_in_executor(None, self._senders.close)
         self.memory.trim()
 
     # ---- called by connections

@@ -18,7 +18,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ JOIN_BYTES = 64 * 1024
 """Small parts are joined up to this size: copying them is cheaper than another system call."""
 SMALL_SLICE_BYTES = 32 * 1024
 """A file slice up to this size is read and joined with its neighbours: a `sendfile` call would cost more."""
+HAND_OVER_BYTES = 256 * 1024
+"""If more than this remains when the socket is full, a sender thread sends it."""
 
 
 def _can_wait() -> bool:
@@ -60,7 +63,11 @@ _NETWORK_ERRORS = {
 class FileSlice(Protocol):
     """A part of a file, such as `headrace.storage.fetch_slice.FetchSlice`."""
 
+    position: int
+
     def __len__(self) -> int: ...
+
+    def fileno(self) -> int: ...
 
     def read(self) -> bytes: ...
 
@@ -89,6 +96,14 @@ class TransportUser(Protocol):
     def connection_lost(self, error: Exception | None, /) -> None: ...
 
 
+class Senders(Protocol):
+    """The interface of `headrace.net.senders.SenderThreads`."""
+
+    idle: int
+
+    def submit(self, fd: int, parts: list[Part], sent_of_first: int, on_done: Callable[[int, int], None]) -> None: ...
+
+
 class ShortSliceError(Exception):
     """A file has fewer bytes than the frame's size says."""
 
@@ -103,20 +118,31 @@ class PlainTransport(asyncio.Transport):
         "_parts",
         "_protocol",
         "_reading",
+        "_senders",
         "_sent",
         "_sock",
+        "_with_sender",
         "_writing",
         "pending_bytes",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, protocol: TransportUser):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        protocol: TransportUser,
+        senders: Senders | None = None,
+    ):
         # Without asyncio's dictionary of extra information; the protocol knows its addresses.
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
         self._protocol = protocol
         self._reading = False
+        self._senders = senders
         self._writing = False
+        self._with_sender = False
+        """True while a sender thread uses the socket and `_parts`."""
         self._closing = False
         self._parts: list[Part] = []
         """The unsent parts, last part first."""
@@ -197,18 +223,58 @@ class PlainTransport(asyncio.Transport):
             if not self._pump():
                 return
         if self._parts:
-            self._writing = True
-            self._loop.add_writer(self._fd, self._write_ready)
             self._protocol.pause_writing()
+            if not self._hand_over():
+                self._await_writable()
+
+    def _await_writable(self) -> None:
+        self._writing = True
+        self._loop.add_writer(self._fd, self._write_ready)
 
     def _write_ready(self) -> None:
-        if self._pump() and not self._parts:
+        if self._pump() and (not self._parts or self._hand_over()):
             self._writing = False
             self._loop.remove_writer(self._fd)
-            if self._closing:
-                self._drop(None)
-            else:
-                self._protocol.resume_writing()
+            if not self._parts:
+                self._all_sent()
+
+    def _all_sent(self) -> None:
+        if self._closing:
+            self._drop(None)
+        else:
+            self._protocol.resume_writing()
+
+    def _hand_over(self) -> bool:
+        """Lets a sender thread send the rest, if it is large and a thread is idle."""
+        senders = self._senders
+        if senders is None or self.pending_bytes < HAND_OVER_BYTES or not senders.idle:
+            return False
+        self._with_sender = True
+        senders.submit(self._fd, self._parts[::-1], self._sent, self._sender_done)
+        return True
+
+    def _sender_done(self, sent: int, error_number: int) -> None:
+        self._with_sender = False
+        if self._fd < 0:
+            self._sock.close()  # the connection was dropped meanwhile
+            return
+        self._skip(sent)
+        if error_number == errno.ENODATA:
+            self._sending_failed(ShortSliceError(f"a file ended, {self.pending_bytes} bytes of a response are missing"))
+        elif error_number:
+            self._sending_failed(OSError(error_number, os.strerror(error_number)))
+        elif self._parts:
+            self._await_writable()
+        else:
+            self._all_sent()
+
+    def _skip(self, sent: int) -> None:
+        """Removes sent bytes from the parts."""
+        self.pending_bytes -= sent
+        self._sent += sent
+        parts = self._parts
+        while parts and self._sent >= len(parts[-1]):
+            self._sent -= len(parts.pop())
 
     def _pump(self) -> bool:
         """Sends until the socket is full, all parts are sent, or the turn is over.
@@ -229,23 +295,24 @@ class PlainTransport(asyncio.Transport):
                     if sent == 0:
                         raise ShortSliceError(f"a file ended after {self._sent} of {len(part)} bytes of a response")
                 turn -= sent
-                self.pending_bytes -= sent
-                self._sent += sent
-                if self._sent == len(part):
-                    parts.pop()
-                    self._sent = 0
+                self._skip(sent)
         except (BlockingIOError, InterruptedError):
             pass
-        except Exception as error:
-            # A part of the frame is sent, so nothing may follow it.
-            if not (isinstance(error, OSError) and error.errno in _NETWORK_ERRORS):
-                expected = isinstance(error, OSError | ShortSliceError)
-                _logger.error(
-                    "Closing a connection: sending a response failed midway: %s", error, exc_info=not expected
-                )
-            self._drop(error)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._sending_failed(error)
             return False
         return True
+
+    def _sending_failed(self, error: Exception) -> None:
+        """Closes the connection: a part of the frame is sent, so nothing may follow it."""
+        if not (isinstance(error, OSError) and error.errno in _NETWORK_ERRORS):
+            expected = isinstance(error, OSError | ShortSliceError)
+            _logger.error(
+                "Closing a connection: sending a response failed midway: %s",
+                error,
+                exc_info=None if expected else error,
+            )
+        self._drop(error)
 
     # ---- closing
 
@@ -276,7 +343,12 @@ class PlainTransport(asyncio.Transport):
         self._parts = []
         self.pending_bytes = 0
         self._fd = -1
-        self._sock.close()
+        if self._with_sender:
+            # Another connection must not get the descriptor while the thread uses it.
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        else:
+            self._sock.close()
         self._loop.call_soon(self._protocol.connection_lost, error)
         # Breaks the reference cycle, so that both objects are freed without the garbage collector.
         del self._protocol

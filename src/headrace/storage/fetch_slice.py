@@ -24,6 +24,9 @@ class FetchSlice:
     def __len__(self) -> int:
         return self.size
 
+    def fileno(self) -> int:
+        return self.file.fileno()
+
     def read(self) -> bytes:
         """Returns the bytes, for readers that cannot use `sendfile` (TLS, tests)."""
         return self.file.read_at(self.size, self.position)

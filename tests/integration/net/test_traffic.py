@@ -133,7 +133,7 @@ def test_slow_reader_gets_everything_and_does_not_delay_others(data_file: int) -
             assert len(handler.frames) < 60, "the number of handled requests of the slow reader is limited"
             for position, size in plan:
                 assert await slow.reply() == expected(data_file, position, size)
-            assert handler.slices[0].calls > 10, "sent in pieces"
+            assert handler.slices[0].calls > 1, "sent in pieces, by the loop and by sender threads"
             slow.close()
             quick.close()
 

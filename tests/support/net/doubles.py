@@ -233,6 +233,9 @@ class FileSlice:
     def __len__(self) -> int:
         return self.size
 
+    def fileno(self) -> int:
+        return self.fd
+
     def read(self) -> bytes:
         return os.pread(self.fd, self.size, self.position)
 

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,15 @@ import pytest
 from tests.support.net.doubles import FakeLoop
 
 from headrace.net import transport
-from headrace.net.transport import JOIN_BYTES, READS_PER_TURN, SMALL_SLICE_BYTES, TURN_BYTES, PlainTransport
+from headrace.net.transport import (
+    HAND_OVER_BYTES,
+    JOIN_BYTES,
+    READS_PER_TURN,
+    SMALL_SLICE_BYTES,
+    TURN_BYTES,
+    Part,
+    PlainTransport,
+)
 
 FD = 7
 
@@ -32,6 +41,9 @@ class FakeSocket:
 
     def close(self) -> None:
         self.closed = True
+
+    def shutdown(self, how: int) -> None:
+        self.calls.append((how, -1))
 
     def recv_into(self, buffer: memoryview) -> int:
         if not self.inbox:
@@ -69,9 +81,13 @@ class FakeSlice:
         self.data = data[: self.size - missing]
         self.largest = largest
         self.calls = 0
+        self.position = 0
 
     def __len__(self) -> int:
         return self.size
+
+    def fileno(self) -> int:
+        return -1
 
     def read(self) -> bytes:
         return self.data
@@ -336,6 +352,101 @@ class TestSendingSlices:
         parts.sock.error = OSError(errno.EIO, "disk")
         parts.transport.send([parts.slice(self.LARGE)])
         assert "disk" in caplog.text
+        assert parts.sock.closed
+
+
+class FakeSenders:
+    def __init__(self) -> None:
+        self.idle = 1
+        self.jobs: list[tuple[int, list[Part], int]] = []
+        self.done: Callable[[int, int], None]
+
+    def submit(self, fd: int, parts: list[Part], sent_of_first: int, on_done: Callable[[int, int], None]) -> None:
+        self.idle -= 1
+        self.jobs.append((fd, parts, sent_of_first))
+        self.done = on_done
+
+
+class TestSenderThreads:
+    @pytest.fixture
+    def senders(self, parts: Parts) -> FakeSenders:
+        senders = FakeSenders()
+        parts.transport._senders = senders
+        return senders
+
+    def send_large(self, parts: Parts, size: int = HAND_OVER_BYTES + 100) -> bytes:
+        data = bytes(size)
+        parts.sock.room = 100
+        parts.transport.send([b"start", parts.slice(data), b"end"])
+        return data
+
+    def test_a_thread_sends_the_rest_of_a_large_frame(self, parts: Parts, senders: FakeSenders) -> None:
+        data = self.send_large(parts)
+        fd, remaining, sent = senders.jobs[0]
+        assert (fd, [len(part) for part in remaining], sent) == (FD, [len(data), 3], 95)
+        assert parts.loop.writers == {}
+        assert parts.protocol.events == ["pause"]
+        senders.done(len(data) - 95 + 3, 0)
+        assert (parts.protocol.events, parts.transport.pending_bytes) == (["pause", "resume"], 0)
+
+    @pytest.mark.parametrize("case", ["small", "no idle thread"])
+    def test_the_loop_sends_otherwise(self, parts: Parts, senders: FakeSenders, case: str) -> None:
+        if case == "small":
+            self.send_large(parts, HAND_OVER_BYTES)
+        else:
+            senders.idle = 0
+            self.send_large(parts)
+        assert senders.jobs == []
+        parts.writable()
+        assert parts.protocol.events == ["pause", "resume"]
+
+    def test_the_loop_hands_over_later(self, parts: Parts, senders: FakeSenders) -> None:
+        senders.idle = 0
+        self.send_large(parts, 2 * HAND_OVER_BYTES)
+        senders.idle = 1
+        parts.writable(10)
+        assert senders.jobs[0][2] == 105
+        assert parts.loop.writers == {}
+        assert parts.protocol.events == ["pause"]
+
+    def test_the_loop_continues_after_a_slow_peer(self, parts: Parts, senders: FakeSenders) -> None:
+        data = self.send_large(parts)
+        senders.done(1000, 0)
+        assert parts.transport.pending_bytes == len(data) + 3 - 95 - 1000
+        parts.writable()
+        assert len(parts.sock.out) == 100 + len(data) + 3 - 95 - 1000
+        assert parts.protocol.events == ["pause", "resume"]
+
+    def test_errors_close_the_connection(
+        self, parts: Parts, senders: FakeSenders, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.send_large(parts)
+        senders.done(1000, errno.ECONNRESET)
+        parts.loop.run()
+        assert (parts.protocol.events, parts.sock.closed, caplog.text) == (["pause", "lost"], True, "")
+
+    def test_short_file_closes_the_connection(
+        self, parts: Parts, senders: FakeSenders, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.send_large(parts)
+        senders.done(1000, errno.ENODATA)
+        assert "a file ended" in caplog.text
+        assert parts.sock.closed
+
+    def test_the_descriptor_stays_open_while_a_thread_uses_it(self, parts: Parts, senders: FakeSenders) -> None:
+        self.send_large(parts)
+        parts.transport.abort()
+        assert (parts.sock.closed, parts.sock.calls[-1]) == (False, (socket.SHUT_RDWR, -1))
+        senders.done(0, errno.EPIPE)
+        assert parts.sock.closed
+        parts.loop.run()
+        assert parts.protocol.events == ["pause", "lost"]
+
+    def test_close_waits_for_the_thread(self, parts: Parts, senders: FakeSenders) -> None:
+        data = self.send_large(parts)
+        parts.transport.close()
+        assert not parts.sock.closed
+        senders.done(len(data) - 95 + 3, 0)
         assert parts.sock.closed
 
 

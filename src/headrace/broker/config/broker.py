@@ -161,8 +161,8 @@ OWN_KEYS = ConfigTable(
         ConfigKey(
             "socket.send.buffer.bytes",
             ConfigType.INT,
-            102_400,
-            "The SO_SNDBUF of connections; -1 uses the system default, which grows with the traffic.",
+            409_600,
+            "The SO_SNDBUF of connections; -1 uses the system default, which grows with the traffic. (Kafka: 102400.)",
             low=-1,
             dynamic=False,
         ),

@@ -1,0 +1,3 @@
+from headrace.net.transport import Part
+
+def send_parts(fd: int, parts: list[Part], sent_of_first: int, stalled_ms: int, most_ms: int) -> tuple[int, int]: ...
