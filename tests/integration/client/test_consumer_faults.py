@@ -207,7 +207,7 @@ def test_survives_paused_broker(broker, tp, open_consumer):
     assert read(consumer, 1) == [1]
 
 
-LEAST_BYTES_OF_TWO_FETCHES = 500
+LEAST_BYTES_OF_TWO_FETCHES, MOST_BYTES_OF_TWO_FETCHES = 500, 2000
 """With the ApiVersions response, which alone has more than half of it."""
 
 
@@ -220,7 +220,9 @@ def test_cut_at_every_byte_of_a_fetch(open_consumer):
         write(broker, tp, *range(3))
         write(broker, tp, *range(3, 6))
 
-        consumer = open_consumer(proxy.bootstrap_servers, max_partition_fetch_bytes=1)
+        # Each fetch returns one batch. The third one waits at the end of the log, so that no further response bytes
+        # arrive, however slow the machine is.
+        consumer = open_consumer(proxy.bootstrap_servers, max_partition_fetch_bytes=1, fetch_max_wait_ms=25_000)
         consumer.assign([tp])
         read(consumer, 6)
         pool = consumer._core.client.pool
@@ -240,6 +242,7 @@ def test_cut_at_every_byte_of_a_fetch(open_consumer):
         size = 1
         while any(is_cut(size) for _ in range(3)):
             size += 1
+            assert size < MOST_BYTES_OF_TWO_FETCHES, "the connection is cut outside of the fetches"
         assert size > LEAST_BYTES_OF_TWO_FETCHES
 
 
