@@ -37,7 +37,8 @@ from headrace.records._wire cimport (
 )
 
 from headrace.common.errors import (
-    CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError,
+    CorruptRecordError, InflatedTooLargeError, InvalidRecordError, UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
 )
 from headrace.records.checksum import crc32c as _crc32c
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, compress, decompress
@@ -371,6 +372,12 @@ cdef class BatchRecords:
         if self.count and batch._attributes() & CODEC_MASK:
             inflated = True
             self._inflate(max_inflated_bytes)
+            if self.count * <Py_ssize_t>sizeof(RecordRef) > max_inflated_bytes:
+                # Tiny records take more memory parsed than uncompressed.
+                raise InflatedTooLargeError(
+                    f"batch at byte {batch.position}: {self.count} records need more memory than the limit of "
+                    f"{max_inflated_bytes} bytes", batch.position
+                )
         if self.count > self.size // SMALLEST_RECORD:
             raise CorruptRecordError(
                 f"batch at byte {batch.position} claims {self.count} records in {self.size} bytes", batch.position

@@ -8,11 +8,14 @@
   Java reader accepts no other kind of block. As in Java, level 9, the default, means the fast compressor.
 - zstd: one frame.
 
-Decompression is bounded: the output never exceeds the limit, regardless of the input.
+Decompression is bounded: the output never exceeds the limit, regardless of the input. Data that states a larger size is
+rejected without decompressing it. The library works without the GIL; large outputs are mapped, so that no step before
+or after it touches all their bytes.
 
 The compression library is imported for the first compressed batch, which saves 2 MB without compression.
 """
 
+import mmap
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
@@ -33,6 +36,8 @@ _LZ4_STORED = 0x8000_0000
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SMALLEST_GUESS = 16 * 1024
 _LIKELY_RATIO = 64
+_MAPPED_BYTES = 4 * 1024 * 1024
+"""A larger output is mapped: filling a new bytearray with zeros takes time and memory even if nothing is written."""
 
 
 class Compression(IntEnum):
@@ -120,6 +125,8 @@ def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_INFLATE
     guess = max(_SMALLEST_GUESS, 4 * len(view))
     hint = _size_hint(codec, view)
     if hint is not None:
+        if hint > max_bytes:
+            raise _too_large(codec, max_bytes)
         guess = min(hint, _LIKELY_RATIO * guess)
     return _inflate_bounded(codec, module.decompress_into, view, guess, max_bytes)
 
@@ -134,7 +141,7 @@ def _inflate_bounded(
     """Decompresses into a fixed-size buffer. If it is too small, retries with four times the size, up to the limit."""
     while True:
         room = min(guess, max_bytes)
-        output = bytearray(room)
+        output = _output(room)
         try:
             written = decompress_into(data, output)
         except _cramjam().DecompressionError as error:
@@ -146,6 +153,10 @@ def _inflate_bounded(
             guess = 4 * room
         else:
             return memoryview(output)[:written]
+
+
+def _output(size: int) -> bytearray | mmap.mmap:
+    return bytearray(size) if size <= _MAPPED_BYTES else mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _too_large(codec: Compression, max_bytes: int) -> InflatedTooLargeError:
@@ -193,9 +204,25 @@ def _compress_xerial(data: Buffer) -> bytearray:
 
 def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, 0, max_bytes, max_bytes)
-    blocks: list[memoryview] = []
-    inflated = 0
+        blocks = [(0, view, _snappy_length(view, 0))]
+    else:
+        blocks = _snappy_blocks(view)
+    inflated = sum(length for _, _, length in blocks)
+    if inflated > max_bytes:
+        raise _too_large(Compression.SNAPPY, max_bytes)
+    output = memoryview(_output(inflated))
+    written = 0
+    for position, block, length in blocks:
+        try:
+            written += _cramjam().snappy.decompress_raw_into(block, output[written : written + length])
+        except _cramjam().DecompressionError as error:
+            raise CorruptRecordError(f"cannot decompress snappy block at byte {position}: {error}") from error
+    return output[:written]
+
+
+def _snappy_blocks(view: memoryview) -> list[tuple[int, memoryview, int]]:
+    """Returns position, compressed bytes and uncompressed length of each block in the xerial framing."""
+    blocks: list[tuple[int, memoryview, int]] = []
     position = len(_XERIAL_HEADER)
     if len(view) < position:
         raise CorruptRecordError(f"snappy frame header is cut short: {len(view)} of {position} bytes")
@@ -208,24 +235,19 @@ def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
             raise CorruptRecordError(
                 f"snappy chunk at byte {position} claims {length} bytes but only {len(view) - position} are left"
             )
-        block = _decompress_snappy_block(view[position : position + length], position, max_bytes - inflated, max_bytes)
-        inflated += len(block)
-        blocks.append(block)
+        block = view[position : position + length]
+        blocks.append((position, block, _snappy_length(block, position)))
         position += length
-    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+    return blocks
 
 
-def _decompress_snappy_block(block: memoryview, position: int, room: int, max_bytes: int) -> memoryview:
-    """Decompresses the block at `position` if it fits into `room`, the rest of `max_bytes`."""
+def _snappy_length(block: memoryview, position: int) -> int:
+    """Returns the uncompressed length that a block states."""
     try:
-        length = _cramjam().snappy.decompress_raw_len(block)
-        # Three bytes decompress to at most 64: reject a larger claim before allocating memory.
-        if length > 32 * len(block):
-            raise CorruptRecordError(f"snappy block at byte {position} claims {length} bytes out of {len(block)}")
-        if length > room:
-            raise _too_large(Compression.SNAPPY, max_bytes)
-        output = bytearray(length)
-        written = _cramjam().snappy.decompress_raw_into(block, output)
+        length: int = _cramjam().snappy.decompress_raw_len(block)
     except _cramjam().DecompressionError as error:
         raise CorruptRecordError(f"cannot decompress snappy block at byte {position}: {error}") from error
-    return memoryview(output)[:written]
+    # Three bytes decompress to at most 64: reject a larger claim before allocating memory.
+    if length > 32 * len(block):
+        raise CorruptRecordError(f"snappy block at byte {position} claims {length} bytes out of {len(block)}")
+    return length

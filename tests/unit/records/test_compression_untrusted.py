@@ -124,6 +124,22 @@ def test_error_names_the_oversized_batch(codec: Compression) -> None:
     assert raised.value.position == AT
 
 
+def test_record_count_is_limited_with_the_memory_of_parsed_records() -> None:
+    rows = [reference.Row(None, b"", 0, (), offset) for offset in range(10_000)]
+    payload = packed(Compression.ZSTD, reference.records_bytes(rows, 0, 0))
+    batch = RecordBatch(reference.batch_bytes(payload, count=len(rows), attributes=int(Compression.ZSTD)))
+    assert batch.records(500_000).inflated_bytes < 100_000
+    with pytest.raises(InflatedTooLargeError, match="10000 records need more memory than the limit of 400000 bytes"):
+        batch.records(400_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_large_outputs(codec: Compression) -> None:
+    data = bytes(range(256)) * (9 * MIB // 256)
+    inflated = decompress(codec, packed(codec, data))
+    assert memoryview(inflated) == data
+
+
 MEASURE = """
 import json, sys, time
 from headrace.common.errors import InflatedTooLargeError
@@ -164,8 +180,8 @@ def test_decompression_bomb_is_limited(codec: Compression, tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     refusal, grown_bytes, seconds = json.loads(run.stdout)
     assert refusal == f"batch at byte 0: {codec.name.lower()} data decompresses to more than the limit of {limit} bytes"
-    # Less than half would mean that the measurement is wrong.
-    assert limit / 2 < grown_bytes < 2 * limit
+    # Only lz4 data does not state its size. Less than half would mean that the measurement is wrong.
+    assert (limit / 2 if codec == Compression.LZ4 else 0) < grown_bytes < 2 * limit
     assert seconds < 2
 
 
@@ -176,14 +192,15 @@ def test_decompression_bomb_is_limited(codec: Compression, tmp_path: Path) -> No
 def test_wrong_gzip_size(claimed: int) -> None:
     """A gzip member ends with its size; only the size is wrong, not the CRC."""
     payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress gzip data: "):
+    problem = "cannot decompress gzip data: " if claimed < 2**28 else "gzip data decompresses to more than the limit"
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {problem}"):
         batch_of(Compression.GZIP, payload).records()
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
 def test_does_not_allocate_claimed_size(codec: Compression) -> None:
     payload = {
-        Compression.GZIP: gzip.compress(RECORDS)[:-4] + b"\xff\xff\xff\x7f",
+        Compression.GZIP: gzip.compress(RECORDS)[:-4] + b"\xff\xff\xff\x0f",
         Compression.ZSTD: zstd_frame(100 * MIB, RECORDS),
     }[codec]
     tracemalloc.start()
@@ -210,7 +227,8 @@ def test_accepts_zstd_frame_with_correct_size() -> None:
 
 @pytest.mark.parametrize("claimed", [0, 1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
 def test_wrong_zstd_size(claimed: int) -> None:
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress zstd data: "):
+    problem = "cannot decompress zstd data: " if claimed < 2**28 else "zstd data decompresses to more than the limit"
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {problem}"):
         batch_of(Compression.ZSTD, zstd_frame(claimed, RECORDS)).records()
 
 
