@@ -19,7 +19,7 @@ data, for in-sync replicas or for the other members of a group, is not work. The
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Protocol, cast
@@ -188,6 +188,14 @@ class RequestContext:
             _delayed_operations(self.connection).add(operation)
         return DEFERRED
 
+    def run(self, handling: Coroutine[Any, Any, HandlerResult], retained_bytes: int = 0) -> HandlerResult:
+        """Completes the request in a task. Later requests of the connection wait, so that their order is kept.
+
+        The coroutine must not use views of the frame. `retained_bytes` is the memory that it retains instead.
+        """
+        self._dispatcher.run_in_order(handling, self, retained_bytes)
+        return DEFERRED
+
     def reply(self, response: Message) -> None:
         """Sends the response. Call it once."""
         waited_seconds = 0.0 if self.waiting_since is None else self._dispatcher.now() - self.waiting_since
@@ -282,32 +290,46 @@ class Dispatcher:
 
     def _handle(self, api: Api, request: Message, context: RequestContext) -> None:
         if api.is_async:
-            task = asyncio.get_running_loop().create_task(self._run(api, request, context))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_task(self._run(api.handler(request, context), context))
             return
         try:
             result = api.handler(request, context)
         except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
             return
+        self._complete(result, context)
+
+    def _complete(self, result: HandlerResult, context: RequestContext) -> None:
         if result is DEFERRED:
             context.waiting_since = self.now()
-            return
-        if result is NO_REPLY:
+        elif result is NO_REPLY:
             self.request_completed(context)
-            return
-        context.reply(result)
+        else:
+            context.reply(cast(Message, result))
 
-    async def _run(self, api: Api, request: Message, context: RequestContext) -> None:
+    def run_in_order(
+        self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext, retained_bytes: int
+    ) -> None:
+        """Runs the rest of a request in a task, before later requests of its connection."""
+        context.connection.hold_requests(retained_bytes)
+        task = self._start_task(self._run(handling, context))
+        task.add_done_callback(lambda _: context.connection.release_requests(retained_bytes))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext) -> None:
         try:
-            response = await api.handler(request, context)
+            result = await handling
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
             return
-        context.reply(response)
+        self._complete(result, context)
 
     def _failed(self, context: RequestContext) -> None:
         _logger.exception("Closing the connection after an internal error: %s failed", context)

@@ -24,6 +24,7 @@ from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
 from headrace.storage.log import AppendResult, Log
 from headrace.storage.producer_state import AppendOrigin
+from headrace.storage.validation import ValidatedBatches
 
 _logger = logging.getLogger(__name__)
 
@@ -117,15 +118,24 @@ class Partition:
 
     # ---- writing
 
-    def append(self, records: Buffer, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
-        """Appends a batch of a producer or coordinator, and advances the high watermark if possible."""
+    def append(
+        self,
+        records: Buffer | ValidatedBatches,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        max_inline_bytes: int | None = None,
+    ) -> AppendResult:
+        """Appends a batch of a producer or coordinator, and advances the high watermark if possible.
+
+        Raises LargeBatchError, and appends nothing, if the batch is larger than `max_inline_bytes` uncompressed.
+        """
         log = self.log
         if log is None or not self.is_leader:
             log = self.check_leader()
         if acks == ALL_IN_SYNC:
             self._check_enough_replicas()
         try:
-            result = log.append_as_leader(records, self.leader_epoch, origin)
+            result = log.append_as_leader(records, self.leader_epoch, origin, max_inline_bytes)
         except KafkaStorageError as error:
             if not self._append_failing:  # log it once: producers retry
                 self._append_failing = True

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from headrace.broker import handlers
 from headrace.broker.auto_topic_creation import AutoTopicCreation
+from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
 from headrace.broker.config_resources import ConfigResources
@@ -83,6 +84,7 @@ class Broker:
     producer_ids: ProducerIdManager
     transactions: Transactions
     auto_topic_creation: AutoTopicCreation
+    batch_inflater: BatchInflater
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
         self.config = config
@@ -214,6 +216,8 @@ class Broker:
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
+        self.batch_inflater = BatchInflater(self.clock)
+        cleanup.callback(self.batch_inflater.close)
         self.dispatcher = Dispatcher(self._services(), self.clock, self.metrics, config.slow_request_ms)
         limits = self.dynamic_config.limits(config.limits)
         self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
@@ -226,6 +230,7 @@ class Broker:
     def _services(self) -> Services:
         return Services(
             auto_topic_creation=self.auto_topic_creation,
+            batch_inflater=self.batch_inflater,
             clock=self.clock,
             cluster_id=self.cluster_id,
             config=self.config,

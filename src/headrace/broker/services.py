@@ -11,6 +11,7 @@ The dispatcher passes them. So a handler's signature lists all parts that it use
 from dataclasses import dataclass
 
 from headrace.broker.auto_topic_creation import AutoTopicCreation
+from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ConfigResources
@@ -31,6 +32,7 @@ class Services:
     """All parts that a handler can request."""
 
     auto_topic_creation: AutoTopicCreation
+    batch_inflater: BatchInflater
     clock: Clock
     cluster_id: str
     config: BrokerConfig

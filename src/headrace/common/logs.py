@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import TextIO
 
+from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
 
 REQUEST_LOGGER = "headrace.requests"
@@ -22,6 +23,28 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SHORT_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+
+
+_LOG_INTERVAL_SECONDS = 10.0
+
+
+class RateLimitedLog:
+    """Logs each kind of problem at most every few seconds, with the number of suppressed lines."""
+
+    def __init__(self, logger: logging.Logger, clock: Clock):
+        self._logger = logger
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._silent: dict[str, int] = {}
+
+    def log(self, kind: str, message: str) -> None:
+        now = self._clock.monotonic()
+        if kind in self._last and now - self._last[kind] < _LOG_INTERVAL_SECONDS:
+            self._silent[kind] = self._silent.get(kind, 0) + 1
+            return
+        self._last[kind] = now
+        silent = self._silent.pop(kind, 0)
+        self._logger.warning("%s%s", message, f" ({silent} more such events since the last line)" if silent else "")
 
 
 class LineFormatter(logging.Formatter):

@@ -9,6 +9,7 @@ Reading pauses under these conditions, and then continues with the bytes receive
 - The peer leaves more than `Limits.max_queued_bytes` of responses unread: until half of them are sent.
 - The connection has used up its share of this iteration of the loop: until the next iteration.
 - The requests of all connections need more memory than `Limits.queued_max_bytes`: until others give memory back.
+- The handler holds back further requests, until it has handled one of them.
 - The server is paused or draining.
 """
 
@@ -38,6 +39,7 @@ _TURN = 4
 _SERVER = 8
 _FINISHING = 16
 _MEMORY = 32
+_REQUEST = 64
 
 LINGER_SECONDS = 1.0
 """How long to wait for responses after the peer has closed its sending side."""
@@ -212,6 +214,18 @@ class ServerConnection(asyncio.BufferedProtocol):
     def responses_due(self) -> int:
         """The number of responses that are not ready, or wait for an earlier response or for the peer to read."""
         return self._due
+
+    def hold_requests(self, retained_bytes: int) -> None:
+        """Holds back further requests until `release_requests`. The handler retains so many bytes of the current one.
+
+        The retained bytes count towards `Limits.queued_max_bytes`.
+        """
+        self._hold(_REQUEST)
+        self._server.memory.carried(retained_bytes)
+
+    def release_requests(self, retained_bytes: int) -> None:
+        self._server.memory.carried(-retained_bytes)
+        self._unhold(_REQUEST)
 
     def close(self, reason: str) -> None:
         """Closes the connection and drops unsent responses."""

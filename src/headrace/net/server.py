@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from headrace.common.clock import Clock
+from headrace.common.logs import RateLimitedLog
 from headrace.common.metrics import Metrics
 from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.limits import Limits
@@ -33,7 +34,6 @@ _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 1.0
 _MAX_IDLE_CHECK_SECONDS = 30.0
-_LOG_INTERVAL_SECONDS = 10.0
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -43,24 +43,6 @@ class _Listening:
 
     name: str
     sock: socket.socket
-
-
-class _RateLimitedLog:
-    """Logs each kind of problem at most every few seconds, with the number of suppressed lines."""
-
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self._last: dict[str, float] = {}
-        self._silent: dict[str, int] = {}
-
-    def log(self, kind: str, message: str) -> None:
-        now = self._clock.monotonic()
-        if kind in self._last and now - self._last[kind] < _LOG_INTERVAL_SECONDS:
-            self._silent[kind] = self._silent.get(kind, 0) + 1
-            return
-        self._last[kind] = now
-        silent = self._silent.pop(kind, 0)
-        _logger.warning("%s%s", message, f" ({silent} more such events since the last line)" if silent else "")
 
 
 class SocketServer:
@@ -92,7 +74,7 @@ class SocketServer:
         self._listeners = listeners
         self._handler = handler
         self._clock = clock
-        self._problems = _RateLimitedLog(clock)
+        self._problems = RateLimitedLog(_logger, clock)
         self._loop: asyncio.AbstractEventLoop
         self._senders: SenderThreads
         self._listening: list[_Listening] = []

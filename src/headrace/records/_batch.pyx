@@ -491,10 +491,29 @@ cdef class BatchRecords:
                 highest = self.refs[i].timestamp
         return highest
 
-    def without_keys(self):
-        """Returns the indexes of the records without a key."""
+    def without_keys(self, Py_ssize_t limit):
+        """Returns the indexes of the first records without a key."""
         cdef int32_t i
-        return [i for i in range(self.count) if self.refs[i].key_len < 0]
+        cdef list indexes = []
+        for i in range(self.count):
+            if self.refs[i].key_len < 0:
+                if len(indexes) == limit:
+                    break
+                indexes.append(i)
+        return indexes
+
+    def outside(self, int64_t lowest, int64_t highest, Py_ssize_t limit):
+        """Returns index and timestamp of the first records whose timestamp is set and outside of a range."""
+        cdef int32_t i
+        cdef int64_t timestamp
+        cdef list found = []
+        for i in range(self.count):
+            timestamp = self.refs[i].timestamp
+            if timestamp != NO_TIMESTAMP and not lowest <= timestamp <= highest:
+                if len(found) == limit:
+                    break
+                found.append((i, timestamp))
+        return found
 
 
 cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:

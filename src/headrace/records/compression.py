@@ -152,11 +152,13 @@ def _inflate_bounded(
                 raise _too_large(codec, max_bytes) from None
             guess = 4 * room
         else:
-            return memoryview(output)[:written]
+            return output[:written]
 
 
-def _output(size: int) -> bytearray | mmap.mmap:
-    return bytearray(size) if size <= _MAPPED_BYTES else mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def _output(size: int) -> memoryview:
+    if size <= _MAPPED_BYTES:
+        return memoryview(bytearray(size))
+    return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _too_large(codec: Compression, max_bytes: int) -> InflatedTooLargeError:
@@ -210,7 +212,7 @@ def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
     inflated = sum(length for _, _, length in blocks)
     if inflated > max_bytes:
         raise _too_large(Compression.SNAPPY, max_bytes)
-    output = memoryview(_output(inflated))
+    output = _output(inflated)
     written = 0
     for position, block, length in blocks:
         try:

@@ -28,6 +28,7 @@ from pathlib import Path
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.records import (
+    DEFAULT_MAX_INFLATED_BYTES,
     ControlType,
     OffsetMap,
     RecordBatch,
@@ -56,7 +57,7 @@ class CleanerConfig:
     load_factor: float = 0.9
     io_buffer_bytes: int = 512 * 1024
     max_bytes_per_second: float = float(2**63)
-    max_inflated_bytes: int = 256 * 1024 * 1024
+    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from headrace.common.background import WorkResult
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition
+from headrace.records import DEFAULT_MAX_INFLATED_BYTES
 from headrace.storage.cleaner import CleanerConfig, CleaningJob, finish_cleaning, log_to_clean, plan_cleaning
 from headrace.storage.config import ManagerConfig
 from headrace.storage.context import LogContext
@@ -64,21 +65,22 @@ class LogCleanerManager:
         if not dirty:
             return None
         cleanable, log = max(dirty, key=lambda pair: (pair[0].overdue, pair[0].dirty_ratio))
-        job = attempt(log, lambda log: plan_cleaning(log, self._cleaner_config(), cleanable))
+        job = attempt(log, lambda log: plan_cleaning(log, self._cleaner_config(log), cleanable))
         if job is None:
             return None
         self._job = job
         self._context.runner.submit(job.run, lambda result: self._finish(log, job, result))
         return log.tp
 
-    def _cleaner_config(self) -> CleanerConfig:
+    def _cleaner_config(self, log: Log) -> CleanerConfig:
         config = self._config()
         return CleanerConfig(
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
             load_factor=config.log_cleaner_io_buffer_load_factor,
             io_buffer_bytes=config.log_cleaner_io_buffer_size,
             max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-            max_inflated_bytes=self._context.max_inflated_bytes,
+            # The topic's limit may have been larger when the batches were appended.
+            max_inflated_bytes=max(self._context.max_inflated_bytes(log.config), DEFAULT_MAX_INFLATED_BYTES),
         )
 
     def _finish(self, log: Log, job: CleaningJob, result: WorkResult) -> None:

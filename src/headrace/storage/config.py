@@ -213,6 +213,8 @@ LOG_KEYS = ConfigTable(
     ]
 )
 
+DEFAULT_INFLATION_RATIO = 128
+
 MANAGER_KEYS = ConfigTable(
     [
         ConfigKey(
@@ -220,6 +222,15 @@ MANAGER_KEYS = ConfigTable(
             ConfigType.LIST,
             ("headrace-data",),
             "The directories that store the logs.",
+            dynamic=False,
+        ),
+        ConfigKey(
+            "headrace.max.inflation.ratio",
+            ConfigType.INT,
+            DEFAULT_INFLATION_RATIO,
+            "A producer's batch may be this many times as large as `max.message.bytes` uncompressed, at least 16 MB. A "
+            "larger one gets MESSAGE_TOO_LARGE. (Not a Kafka config: Kafka limits only the compressed size.)",
+            low=1,
             dynamic=False,
         ),
         ConfigKey(
@@ -407,6 +418,7 @@ class ManagerConfig:
     """The typed configuration of the log manager."""
 
     log_dirs: tuple[str, ...]
+    headrace_max_inflation_ratio: int
     num_recovery_threads_per_data_dir: int
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from headrace.common.background import WorkResult
-from headrace.common.config import LONG_MAX
+from headrace.common.config import INT_MAX, LONG_MAX
 from headrace.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
-from headrace.records import NO_TIMESTAMP, RecordBatch, split_batches
+from headrace.records import NO_LEADER_EPOCH, NO_TIMESTAMP, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
@@ -47,6 +47,7 @@ from headrace.storage.reading import (
 from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
 from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, LogSegment
 from headrace.storage.segments import LogSegments
+from headrace.storage.validation import ValidatedBatches, validate_batches
 
 _logger = logging.getLogger(__name__)
 
@@ -123,23 +124,25 @@ class Log:
     # ---- appending
 
     def append_as_leader(
-        self, data: Buffer, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        data: Buffer | ValidatedBatches,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        max_inline_bytes: int | None = None,
     ) -> AppendResult:
-        """Validates a producer's batches, assigns offsets and writes them.
+        """Validates a producer's batches, unless they are, assigns offsets and writes them.
 
-        Patches a writable buffer in place. If an error of `common.errors` is raised, nothing was appended.
+        Patches a writable buffer in place. If an error of `common.errors` is raised, nothing was appended. Raises
+        LargeBatchError if a batch is larger than `max_inline_bytes`, if given, uncompressed.
         """
         self._check_open()
+        if not NO_LEADER_EPOCH <= leader_epoch <= INT_MAX:
+            raise ValueError(f"leader epoch {leader_epoch} is out of range: expected {NO_LEADER_EPOCH} to {INT_MAX}")
         now_ms = self.context.clock.time_ms()
+        if not isinstance(data, ValidatedBatches):
+            data = validate_batches(data, self.tp, self.config, self.context, now_ms, origin, max_inline_bytes)
         prepared = prepare_leader_append(
-            data,
-            tp=self.tp,
-            next_offset=self.log_end_offset,
-            leader_epoch=leader_epoch,
-            config=self.config,
-            now_ms=now_ms,
-            origin=origin,
-            max_inflated_bytes=self.context.max_inflated_bytes,
+            data, next_offset=self.log_end_offset, leader_epoch=leader_epoch, config=self.config, now_ms=now_ms
         )
         duplicate = self._check_producers(prepared, origin)
         if duplicate is not None:
@@ -350,20 +353,30 @@ class Log:
             yield from batches
             next_offset = batches[-1].next_offset
 
-    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Returns timestamp and offset of the first record at or after `timestamp`; None if there is none."""
+    def find_timestamp(
+        self, timestamp: int, min_offset: int = 0, max_inline_bytes: int = INT_MAX
+    ) -> tuple[int, int] | None:
+        """Returns timestamp and offset of the first record at or after both arguments; None if there is none.
+
+        Raises LargeStoredBatchError if the record may be in a batch larger than `max_inline_bytes` uncompressed.
+        """
         self._check_open()
         timestamp = max(NO_TIMESTAMP, min(timestamp, LONG_MAX))
         try:
-            return find_timestamp(self.segments, timestamp, self.log_start_offset, self.config)
+            return find_timestamp(
+                self.segments, timestamp, max(min_offset, self.log_start_offset), self.config, max_inline_bytes
+            )
         except OSError as error:
             raise storage_error("read", self.directory, error) from error
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """Returns the largest timestamp and the first offset that has it; None without timestamps."""
+    def max_timestamp(self, max_inline_bytes: int = INT_MAX) -> tuple[int, int] | None:
+        """Returns the largest timestamp and the first offset that has it; None without timestamps.
+
+        Raises LargeStoredBatchError if the record is in a batch larger than `max_inline_bytes` uncompressed.
+        """
         self._check_open()
         try:
-            return find_max_timestamp(self.segments, self.config)
+            return find_max_timestamp(self.segments, self.config, max_inline_bytes)
         except OSError as error:
             raise storage_error("read", self.directory, error) from error
 

@@ -95,6 +95,7 @@ class LogManager:
             runner=self.runner,
             scheduler=self.scheduler,
             random=self._random,
+            max_inflation_ratio=config.headrace_max_inflation_ratio,
         )
         self._cleaner = LogCleanerManager(
             self._context, lambda: self.config, self._logs, self, self._checkpoint_cleaned_log

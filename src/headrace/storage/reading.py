@@ -6,9 +6,11 @@ A lookup that finds a damaged index rebuilds it and tries again.
 from enum import Enum
 from typing import NamedTuple
 
+from headrace.common.config import INT_MAX
 from headrace.storage.config import LogConfig
 from headrace.storage.fetch_slice import FetchSlice
 from headrace.storage.index import CorruptIndexError
+from headrace.storage.large_batches import records_of
 from headrace.storage.rebuild import rebuild_indexes
 from headrace.storage.segment import BatchPosition, LogSegment
 from headrace.storage.segments import LogSegments
@@ -86,26 +88,30 @@ def aborted_within(segments: LogSegments, offset: int, end: int) -> list[Aborted
     return transactions
 
 
-def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, config: LogConfig) -> tuple[int, int] | None:
+def find_timestamp(
+    segments: LogSegments, timestamp: int, min_offset: int, config: LogConfig, max_inline_bytes: int = INT_MAX
+) -> tuple[int, int] | None:
     """Returns timestamp and offset of the first record at or after both `timestamp` and `min_offset`."""
     for segment in segments:
         if segment.max_timestamp[0] >= timestamp and segment.size:
             try:
-                record = segment.find_timestamp(timestamp, min_offset)
+                record = segment.find_timestamp(timestamp, min_offset, max_inline_bytes)
             except CorruptIndexError:
                 rebuild_indexes(segment, config)
-                record = segment.find_timestamp(timestamp, min_offset)
+                record = segment.find_timestamp(timestamp, min_offset, max_inline_bytes)
             if record is not None:
                 return record
     return None
 
 
-def find_max_timestamp(segments: LogSegments, config: LogConfig) -> tuple[int, int] | None:
+def find_max_timestamp(
+    segments: LogSegments, config: LogConfig, max_inline_bytes: int = INT_MAX
+) -> tuple[int, int] | None:
     """Returns the largest timestamp and the first offset that has it; None without timestamps."""
     newest = max(segments, key=lambda segment: segment.max_timestamp[0])
     timestamp, batch_offset = newest.max_timestamp
     if timestamp < 0:
         return None
     batch = find_batch(newest, batch_offset, config)
-    record = newest.load(batch).records().max_timestamp() if batch is not None else None
+    record = records_of(newest.load(batch), max_inline_bytes).max_timestamp() if batch is not None else None
     return record if record is not None and record[0] == timestamp else (timestamp, batch_offset)

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.common.config import INT_MAX
 from headrace.common.errors import CorruptRecordError
 from headrace.common.types import Buffer
 from headrace.records import BATCH_HEADER_BYTES, NO_TIMESTAMP, RecordBatch, walk_headers
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
+from headrace.storage.large_batches import records_of
 from headrace.storage.txn_index import TransactionIndex
 
 LOG_SUFFIX = ".log"
@@ -277,7 +279,9 @@ class LogSegment:
                 f"{self.path()}: the batch at indexed byte {position} does not end with offset {offset}"
             )
 
-    def find_timestamp(self, timestamp: int, min_offset: int) -> tuple[int, int] | None:
+    def find_timestamp(
+        self, timestamp: int, min_offset: int, max_inline_bytes: int = INT_MAX
+    ) -> tuple[int, int] | None:
         """Returns timestamp and offset of the first record at or after both `timestamp` and `min_offset`."""
         indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
         position = 0
@@ -291,7 +295,7 @@ class LogSegment:
             position = indexed_batch.position
         for batch in self.positions(position):
             if batch.max_timestamp >= timestamp and batch.last_offset >= min_offset:
-                record = self.load(batch).records().first_at_or_after(timestamp, min_offset)
+                record = records_of(self.load(batch), max_inline_bytes).first_at_or_after(timestamp, min_offset)
                 if record is not None:
                     return record
         return None

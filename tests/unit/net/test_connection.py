@@ -440,3 +440,26 @@ class TestPausedByTheServer:
         wired.transport.let_go()
         assert wired.server.quiet == [wired.connection]
         assert wired.connection.quiet
+
+
+def test_handler_holds_back_further_requests() -> None:
+    held: list[ServerConnection] = []
+
+    def hold_first(connection: ServerConnection, payload: bytes) -> None:
+        if payload == b"first":
+            connection.hold_requests(1000)
+            held.append(connection)
+
+    handler = Recorder(hold_first)
+    wired = Wired(handler)
+    wired.receive(frame(b"first") + frame(b"second"))
+    assert handler.frames == [b"first"]
+    assert not wired.transport.reading
+    carried = wired.server.memory.held_bytes
+    assert carried >= 1000
+    held[0].release_requests(1000)
+    wired.loop.run()
+    assert handler.frames == [b"first", b"second"]
+    assert wired.transport.reading
+    wired.connection.close("test")
+    assert wired.server.memory.held_bytes == 0

@@ -249,7 +249,15 @@ def test_accepts_valid_batch() -> None:
 
 def test_finds_records_without_keys() -> None:
     rows = [(b"k", None, -1, None), (None, b"v", -1, None), (b"", None, -1, None), (None, None, -1, None)]
-    assert RecordBatch(encode_rows(rows)).records().without_keys() == [1, 3]
+    records = RecordBatch(encode_rows(rows)).records()
+    assert records.without_keys(10) == [1, 3]
+    assert records.without_keys(1) == [1]
+
+
+def test_finds_records_outside_of_a_range_of_timestamps() -> None:
+    records = RecordBatch(encode_rows([(None, b"v", at, None) for at in (10, -1, 5, 20, 21)])).records()
+    assert records.outside(10, 20, 10) == [(2, 5), (4, 21)]
+    assert records.outside(10, 20, 1) == [(2, 5)]
 
 
 def test_rejects_gap_between_offsets() -> None:

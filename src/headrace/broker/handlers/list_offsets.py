@@ -10,7 +10,7 @@ Behavior:
     timestamp -6   the earliest offset pending upload to tiered storage: none, offset -1
     any other      the first record with that timestamp or a later one; offset -1 if there is none
 
-A partition that the request names twice gets INVALID_REQUEST.
+A partition that the request names twice gets INVALID_REQUEST. A large batch is decompressed in a thread.
 
 Version notes (1 to 11):
 - 2 has the isolation level (KIP-98)
@@ -25,8 +25,10 @@ Version notes (1 to 11):
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
+from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.fetching import fetch_isolation
 from headrace.broker.replica_manager import ReplicaManager
@@ -39,6 +41,8 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.records import RecordBatch
+from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeStoredBatchError
 from headrace.storage.log import FetchIsolation
 
 _logger = logging.getLogger(__name__)
@@ -60,11 +64,24 @@ class FoundOffset(NamedTuple):
     timestamp: int = -1
 
 
+class LargeLookup(NamedTuple):
+    """A lookup in a batch that must be decompressed in a thread, and the place of its response."""
+
+    topic: str
+    requested: ListOffsetsPartition
+    batch: RecordBatch
+    responses: list[ListOffsetsPartitionResponse]
+    position: int
+
+
 @api(ApiKey.LIST_OFFSETS, 1, 11)
-def handle(request: ListOffsetsRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
+def handle(
+    request: ListOffsetsRequest, context: RequestContext, *, batch_inflater: BatchInflater, replicas: ReplicaManager
+) -> HandlerResult:
     isolation = fetch_isolation(request.replica_id, request.isolation_level)
     duplicates = _duplicates(request)
     topics: list[ListOffsetsTopicResponse] = []
+    large: list[LargeLookup] = []
     for topic in request.topics:
         responses: list[ListOffsetsPartitionResponse] = []
         for requested in topic.partitions:
@@ -74,14 +91,58 @@ def handle(request: ListOffsetsRequest, context: RequestContext, *, replicas: Re
                         f"The request names partition {topic.name}-{requested.partition_index} more than once"
                     )
                 response = _find_offset(replicas, topic.name, requested, isolation, context.api_version)
-            except KafkaError as error:
-                response = _error_response(requested, error.code)
-            except Exception:
-                _logger.exception("Partition %s-%d: an offset lookup failed", topic.name, requested.partition_index)
+            except LargeStoredBatchError as error:
+                large.append(LargeLookup(topic.name, requested, error.batch, responses, len(responses)))
                 response = _error_response(requested, KafkaError.code)
+            except Exception as error:  # noqa: BLE001 - logged there
+                response = _failed(topic.name, requested, error)
             responses.append(response)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=responses))
-    return ListOffsetsResponse(topics=topics)
+    found = ListOffsetsResponse(topics=topics)
+    if large:
+        retained_bytes = sum(lookup.batch.size_in_bytes for lookup in large)
+        return context.run(_find_in_large(large, found, context, isolation, replicas, batch_inflater), retained_bytes)
+    return found
+
+
+async def _find_in_large(
+    large: list[LargeLookup],
+    found: ListOffsetsResponse,
+    context: RequestContext,
+    isolation: FetchIsolation,
+    replicas: ReplicaManager,
+    batch_inflater: BatchInflater,
+) -> HandlerResult:
+    """Completes the lookups in large batches. They are decompressed in a thread, one after the other."""
+    version = context.api_version
+    for topic, requested, first_batch, responses, position in large:
+        batch = first_batch
+        try:
+            while True:
+                start_offset = replicas.find(topic, requested.partition_index).check_leader().log_start_offset
+                record = await batch_inflater.run(partial(_lookup, batch, requested.timestamp, start_offset))
+                try:
+                    responses[position] = _find_offset(
+                        replicas, topic, requested, isolation, version, min_offset=batch.next_offset, record=record
+                    )
+                    break
+                except LargeStoredBatchError as error:
+                    batch = error.batch
+        except Exception as error:  # noqa: BLE001 - logged there
+            responses[position] = _failed(topic, requested, error)
+    return found
+
+
+def _lookup(batch: RecordBatch, timestamp: int, min_offset: int) -> tuple[int, int] | None:
+    records = batch.records()
+    return records.max_timestamp() if timestamp == MAX_TIMESTAMP else records.first_at_or_after(timestamp, min_offset)
+
+
+def _failed(topic: str, requested: ListOffsetsPartition, error: Exception) -> ListOffsetsPartitionResponse:
+    if isinstance(error, KafkaError):
+        return _error_response(requested, error.code)
+    _logger.error("Partition %s-%d: an offset lookup failed", topic, requested.partition_index, exc_info=error)
+    return _error_response(requested, KafkaError.code)
 
 
 def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
@@ -98,8 +159,15 @@ def _error_response(requested: ListOffsetsPartition, code: int) -> ListOffsetsPa
 
 
 def _find_offset(
-    replicas: ReplicaManager, topic: str, requested: ListOffsetsPartition, isolation: FetchIsolation, version: int
+    replicas: ReplicaManager,
+    topic: str,
+    requested: ListOffsetsPartition,
+    isolation: FetchIsolation,
+    version: int,
+    min_offset: int = 0,
+    record: tuple[int, int] | None = None,
 ) -> ListOffsetsPartitionResponse:
+    """Returns the offset of a timestamp, at or after `min_offset`. `record` is the result if it is known already."""
     timestamp = requested.timestamp
     if version < _FIRST_VERSION_WITH.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
         raise UnsupportedVersionError(f"ListOffsets version {version} does not support timestamp {timestamp}")
@@ -113,7 +181,11 @@ def _find_offset(
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         result = FoundOffset(-1)
     else:
-        position = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
+        position = record
+        if position is None and timestamp == MAX_TIMESTAMP:
+            position = log.max_timestamp(MAX_INLINE_BYTES)
+        elif position is None:
+            position = log.find_timestamp(timestamp, min_offset, MAX_INLINE_BYTES)
         result = (
             FoundOffset(position[1], position[0])
             if position is not None and position[1] < end_offset

@@ -8,6 +8,8 @@ Behavior:
 - Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
   adds the partition. Clients use these versions only if the broker announces `transaction.version` 2.
 - Each partition succeeds or fails on its own. Internal topics are refused.
+- A large batch is decompressed in a thread, and later requests of its connection wait. Without a limit a few KB could
+  take any amount of memory: a batch that is too large uncompressed gets MESSAGE_TOO_LARGE, and clients divide it.
 - If a record is invalid (without key in a compacted topic, or with a timestamp out of range), its whole batch is
   rejected, and the response names the invalid records.
 
@@ -24,7 +26,11 @@ Version notes (3 to 13):
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
+from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.delayed_produce import DelayedProduce, UnreplicatedAppend
 from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
 from headrace.broker.leader_hints import LeaderHints
@@ -47,6 +53,7 @@ from headrace.common.errors import (
     UnsupportedCompressionTypeError,
     message_of,
 )
+from headrace.common.types import Buffer
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -60,6 +67,8 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
+from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeBatchError
+from headrace.storage.validation import ValidatedBatches
 
 _logger = logging.getLogger(__name__)
 
@@ -83,67 +92,163 @@ def handle(
     request: ProduceRequest,
     context: RequestContext,
     *,
+    batch_inflater: BatchInflater,
     image: MetadataImage,
     replicas: ReplicaManager,
     transactions: Transactions,
 ) -> HandlerResult:
-    version, acks = context.api_version, request.acks
-    hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
-    unreplicated: list[UnreplicatedAppend] = []
-    topics: list[TopicProduceResponse] = []
-    failed = False
+    appends = _Appends(request, context, image, replicas, transactions)
     for topic in request.topic_data:
-        name = _name_of(image, topic, version)
-        partition_responses: list[PartitionProduceResponse] = []
+        name = _name_of(image, topic, context.api_version)
+        responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            appending_to: Partition | None = None
-            try:
-                records = data.records
-                size = len(records) if records is not None else 0
-                header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
-                partition = _partition(replicas, name, data.index, header, acks, version)
-                if records is None or header is None:
-                    raise InvalidRecordError(
-                        f"Expected one record batch, got {size} bytes, fewer than a batch header has"
-                    )
-                _check_batch(header, size)
-                if header.is_transactional:
-                    transactions.check_append(partition, header, request.transactional_id, version)
-                appending_to = partition
-                _check_base_offset(header)
-                result = partition.append(records, acks)
-            except KafkaError as error:
-                failed = True
-                response = _error_response(data, error, appending_to)
-                response.current_leader = hints.leader_after(error, name, data.index)
-            except Exception:
-                _logger.exception("Partition %s-%d: an append failed with an internal error", name, data.index)
-                failed = True
-                failure = KafkaError("The broker failed to append the records; see its log")
-                response = _error_response(data, failure, appending_to)
-            else:
-                response = PartitionProduceResponse(
-                    index=data.index,
-                    base_offset=result.base_offset,
-                    log_append_time_ms=result.log_append_time_ms,
-                    log_start_offset=result.log_start_offset,
-                )
-                replicas.appended(partition)
-                if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
-                    unreplicated.append(UnreplicatedAppend(partition, result.last_offset, response))
-            partition_responses.append(response)
-        topics.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
+            appends.append(name, data, responses)
+        appends.topics.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
         )
-    if acks == 0:
-        if failed:
-            context.close("a produce request with acks=0 failed")
-        return NO_REPLY
-    produce_response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
-    if unreplicated:
-        operation = DelayedProduce(unreplicated, max(0, request.timeout_ms), lambda: context.reply(produce_response))
-        return context.wait(operation, replicas.produces, [append.partition for append in unreplicated])
-    return produce_response
+    if appends.large:
+        return context.run(_append_large(appends, batch_inflater), sum(len(large.records) for large in appends.large))
+    return appends.finish()
+
+
+async def _append_large(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
+    """Completes a request that has large batches. They are decompressed in a thread, one after the other."""
+    for large in appends.large:
+        validated: ValidatedBatches | KafkaError
+        try:
+            validated = await batch_inflater.run(partial(large.validate, large.records))
+        except MessageSizeTooLargeError as error:
+            validated = error
+            batch_inflater.log_rejected(appends.context, large.name, large.data.index, error)
+        except KafkaError as error:
+            validated = error
+        appends.complete(large, validated)
+        del validated  # only one large batch is in memory at a time
+    return appends.finish()
+
+
+class _LargeAppend(NamedTuple):
+    """A batch that must be decompressed in a thread before it can be appended, and the place of its response."""
+
+    name: str | None
+    data: PartitionProduceData
+    records: bytearray
+    """A copy, since the bytes of the request are valid only while its handler runs."""
+    validate: Callable[[bytearray], ValidatedBatches]
+    responses: list[PartitionProduceResponse]
+    position: int
+
+
+class _Appends:
+    """The appends of one request, and their responses."""
+
+    __slots__ = (
+        "_replicas",
+        "_request",
+        "_transactions",
+        "_unreplicated",
+        "context",
+        "failed",
+        "hints",
+        "large",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        image: MetadataImage,
+        replicas: ReplicaManager,
+        transactions: Transactions,
+    ):
+        self._request = request
+        self._replicas = replicas
+        self._transactions = transactions
+        self._unreplicated: list[UnreplicatedAppend] = []
+        self.context = context
+        self.hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
+        self.topics: list[TopicProduceResponse] = []
+        self.large: list[_LargeAppend] = []
+        """The batches that are left: the response of each is incomplete."""
+        self.failed = False
+
+    def append(self, name: str | None, data: PartitionProduceData, responses: list[PartitionProduceResponse]) -> None:
+        """Appends to one partition, and adds its response."""
+        try:
+            response = self._append(name, data, data.records)
+        except LargeBatchError as error:
+            assert data.records is not None
+            data.records = copy = bytearray(data.records)
+            self.large.append(_LargeAppend(name, data, copy, error.validate, responses, len(responses)))
+            response = PartitionProduceResponse(index=data.index)
+        responses.append(response)
+
+    def complete(self, large: _LargeAppend, validated: ValidatedBatches | KafkaError) -> None:
+        """Appends a batch after it was validated, and completes its response."""
+        if isinstance(validated, KafkaError):
+            response = self._rejected(large.name, large.data, validated, None)
+        else:
+            response = self._append(large.name, large.data, validated)
+        large.responses[large.position] = response
+
+    def _append(
+        self, name: str | None, data: PartitionProduceData, appended: Buffer | ValidatedBatches | None
+    ) -> PartitionProduceResponse:
+        records, acks, version = data.records, self._request.acks, self.context.api_version
+        appending_to: Partition | None = None
+        try:
+            size = len(records) if records is not None else 0
+            header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
+            partition = _partition(self._replicas, name, data.index, header, acks, version)
+            if appended is None or header is None:
+                raise InvalidRecordError(f"Expected one record batch, got {size} bytes, fewer than a batch header has")
+            _check_batch(header, size)
+            if header.is_transactional:
+                self._transactions.check_append(partition, header, self._request.transactional_id, version)
+            appending_to = partition
+            _check_base_offset(header)
+            result = partition.append(appended, acks, max_inline_bytes=MAX_INLINE_BYTES)
+        except KafkaError as error:
+            return self._rejected(name, data, error, appending_to)
+        except LargeBatchError:
+            raise
+        except Exception:
+            _logger.exception("Partition %s-%d: an append failed with an internal error", name, data.index)
+            failure = KafkaError("The broker failed to append the records; see its log")
+            return self._rejected(name, data, failure, appending_to)
+        response = PartitionProduceResponse(
+            index=data.index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+        )
+        self._replicas.appended(partition)
+        if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
+            self._unreplicated.append(UnreplicatedAppend(partition, result.last_offset, response))
+        return response
+
+    def _rejected(
+        self, name: str | None, data: PartitionProduceData, error: KafkaError, appending_to: Partition | None
+    ) -> PartitionProduceResponse:
+        self.failed = True
+        response = _error_response(data, error, appending_to)
+        response.current_leader = self.hints.leader_after(error, name, data.index)
+        return response
+
+    def finish(self) -> HandlerResult:
+        """Responds, or waits until all in-sync replicas have the records."""
+        context = self.context
+        if self._request.acks == 0:
+            if self.failed:
+                context.close("a produce request with acks=0 failed")
+            return NO_REPLY
+        response = ProduceResponse(responses=self.topics, node_endpoints=self.hints.endpoints)
+        if self._unreplicated:
+            timeout_ms = max(0, self._request.timeout_ms)
+            operation = DelayedProduce(self._unreplicated, timeout_ms, lambda: context.reply(response))
+            return context.wait(operation, self._replicas.produces, [each.partition for each in self._unreplicated])
+        return response
 
 
 def _name_of(image: MetadataImage, topic: TopicProduceData, version: int) -> str | None:

@@ -6,6 +6,7 @@ from headrace.client.config.common import BOOLEAN, COMMON_KEYS, COMMON_OBJECTS, 
 from headrace.client.config.table import ClientTable, ObjectKey
 from headrace.client.config.types import ConsumerConfig
 from headrace.common.config import LONG_MAX, ConfigKey
+from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES
 
 __all__ = ["CONSUMER_KEYS"]
 
@@ -66,6 +67,13 @@ CONSUMER_KEYS = ClientTable(
             INT,
             65_536,
             "How much data to prefetch, in KB.",
+            low=1,
+        ),
+        ConfigKey(
+            "fetch.max.inflated.bytes",
+            INT,
+            DEFAULT_MAX_INFLATED_BYTES,
+            "The largest uncompressed size of a batch. A larger one raises an error. (Not a Kafka config.)",
             low=1,
         ),
         ConfigKey("check.crcs", BOOLEAN, True, "Whether to verify the checksum of each batch."),

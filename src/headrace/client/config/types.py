@@ -125,6 +125,7 @@ class ConsumerConfig(ClientConfig):
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
     queued_max_messages_kbytes: int
+    fetch_max_inflated_bytes: int
     check_crcs: bool
     isolation_level: Literal["read_uncommitted", "read_committed"]
     allow_auto_create_topics: bool

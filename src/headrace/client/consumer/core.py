@@ -434,6 +434,7 @@ def _fetch_limits(config: ConsumerConfig) -> FetchLimits:
         max_partition_bytes=config.max_partition_fetch_bytes,
         max_queued_bytes=config.queued_max_messages_kbytes * 1024,
         check_crcs=config.check_crcs,
+        max_inflated_bytes=config.fetch_max_inflated_bytes,
         read_committed=config.isolation_level == READ_COMMITTED,
         sessions=config.enable_incremental_fetch_sessions,
         partition_eof=config.enable_partition_eof,

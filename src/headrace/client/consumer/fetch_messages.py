@@ -24,7 +24,13 @@ def uses_topic_ids(version: int | None, partitions: Iterable[RequestedPartition]
 
 
 def to_fetched_records(
-    tp: TopicPartition, data: PartitionData, fetch_offset: int, *, read_committed: bool, check_crcs: bool
+    tp: TopicPartition,
+    data: PartitionData,
+    fetch_offset: int,
+    *,
+    read_committed: bool,
+    check_crcs: bool,
+    max_inflated_bytes: int,
 ) -> FetchedRecords | None:
     """Returns the records of a partition's response, or None if there are none."""
     if not data.records:
@@ -33,4 +39,4 @@ def to_fetched_records(
     aborted = None
     if read_committed and data.aborted_transactions:
         aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
-    return FetchedRecords(tp.topic, tp.partition, data.records, fetch_offset, aborted, check_crcs)
+    return FetchedRecords(tp.topic, tp.partition, data.records, fetch_offset, aborted, check_crcs, max_inflated_bytes)

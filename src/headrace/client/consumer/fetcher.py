@@ -44,6 +44,7 @@ from headrace.common.types import TopicPartition
 from headrace.net.broker_pool import BrokerPool, Node
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
+from headrace.records import DEFAULT_MAX_INFLATED_BYTES
 
 _logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class FetchLimits(NamedTuple):
     max_partition_bytes: int = 1_048_576
     max_queued_bytes: int = 65_536 * 1024
     check_crcs: bool = True
+    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
     read_committed: bool = False
     sessions: bool = True
     partition_eof: bool = False
@@ -375,6 +377,7 @@ class Fetcher:
             state.fetch_offset,
             read_committed=limits.read_committed,
             check_crcs=limits.check_crcs,
+            max_inflated_bytes=limits.max_inflated_bytes,
         )
         if records is not None and records.has_batches:
             has_records = True

@@ -189,6 +189,7 @@ class RangeFetcher:
             offset,
             read_committed=config.isolation_level == "read_committed",
             check_crcs=config.check_crcs,
+            max_inflated_bytes=config.fetch_max_inflated_bytes,
         )
         if records is not None and not records.has_batches:
             raise RecordTooLargeError(self._tp, offset, config.max_partition_fetch_bytes)
