@@ -17,13 +17,11 @@ from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
-from headrace.client.producer.types import Headers, OnDelivery
+from headrace.client.producer.types import ArrowData, Headers, OnDelivery
 from headrace.client.types import ConsumerGroupMetadata, RecordMetadata
 from headrace.common.errors import KafkaError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.client.producer.arrow import ArrowFuture
 
 __all__ = ["Producer"]
@@ -102,9 +100,7 @@ class Producer(BaseProducer):
         """Sends a record and waits until it is acknowledged."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    async def send_arrow(
-        self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None
-    ) -> "ArrowFuture":
+    async def send_arrow(self, topic: str, data: ArrowData, *, partition: int | None = None) -> "ArrowFuture":
         """Sends every row of an Arrow table or record batch, as `headrace.Producer.send_arrow`. Returns one future,
         which can be awaited."""
         from headrace.client.producer.arrow import send_arrow

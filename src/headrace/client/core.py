@@ -5,7 +5,8 @@ Owner: the loop that it is created on. Producer, consumer and admin client each 
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace import __version__
@@ -22,7 +23,7 @@ from headrace.common.ids import Random, make_random
 from headrace.common.metrics import Metrics
 from headrace.net.broker_pool import BrokerPool, NetConfig, PoolEvents
 from headrace.net.dialer import Dialer, SocketDialer
-from headrace.net.errors import KafkaConnectionError
+from headrace.net.errors import KafkaConnectionError, describe_os_error
 from headrace.net.nodes import parse_addresses
 
 __all__ = ["ClientCore"]
@@ -176,16 +177,31 @@ def make_ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
         return None
     if context is not None:
         return context
-    try:
+    with _names_file("ssl.cafile", config.ssl_cafile):
         context = ssl.create_default_context(cafile=config.ssl_cafile)
-        context.check_hostname = config.ssl_check_hostname
-        if config.ssl_certfile is not None:
+    context.check_hostname = config.ssl_check_hostname
+    if config.ssl_certfile is not None:
+        files = config.ssl_certfile if config.ssl_keyfile is None else f"{config.ssl_certfile}, {config.ssl_keyfile}"
+        for name, file in (("ssl.certfile", config.ssl_certfile), ("ssl.keyfile", config.ssl_keyfile)):
+            with _names_file(name, file), open(file or config.ssl_certfile, "rb"):
+                pass  # OpenSSL's error does not say which of the two files cannot be read
+        with _names_file("ssl.certfile and ssl.keyfile", files):
             context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password)
-        if config.ssl_crlfile is not None:
+    if config.ssl_crlfile is not None:
+        with _names_file("ssl.crlfile", config.ssl_crlfile):
             context.load_verify_locations(config.ssl_crlfile)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        if config.ssl_ciphers is not None:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if config.ssl_ciphers is not None:
+        with _names_file("ssl.ciphers", config.ssl_ciphers):
             context.set_ciphers(config.ssl_ciphers)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"The ssl.* configuration is invalid: {error}") from error
     return context
+
+
+@contextmanager
+def _names_file(key: str, value: str | None) -> Iterator[None]:
+    """Turns an error of a file, or of another value, into one that names it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{key}={value} cannot be used: {reason}") from error

@@ -190,15 +190,18 @@ def is_stale_metadata(error: BaseException | type[BaseException] | int) -> bool:
     return isinstance(error, _STALE_METADATA)
 
 
-def error_for(code: int, message: str | None = None) -> KafkaError | None:
-    """Returns the error for a code in a response, or None for code 0."""
+def error_for(code: int, message: str | None = None, about: str | None = None) -> KafkaError | None:
+    """Returns the error for a code in a response, or None for code 0. `about` names the topic, group or partition in
+    errors for which the broker has no message."""
     if code == 0:
         return None
     cls = for_code(code)
     if message:
         return cls(message)
-    doc = (cls.__doc__ or "").split("\n", 1)[0]
-    return cls(doc if cls.code == code else f"unknown error code {code}")
+    doc = (cls.__doc__ or "").split("\n", 1)[0] if cls.code == code else f"unknown error code {code}"
+    if about is None:
+        return cls(doc)
+    return cls(f"{about} does not exist" if cls is UnknownTopicOrPartitionError else f"{about}: {doc}")
 
 
 def check(code: int, message: str | None = None) -> None:

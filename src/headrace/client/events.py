@@ -29,6 +29,7 @@ __all__ = ["ClientEvents", "LogEvent", "ThrottleEvent", "Token"]
 
 _logger = logging.getLogger(__name__)
 
+_WARNING_INTERVAL_SECONDS = 30.0
 _LOGGERS = ("headrace.client", "headrace.net")
 
 
@@ -68,6 +69,8 @@ class ClientEvents:
         self._config = config
         self._down: set[int] = set()
         """Unreachable brokers, each reported once until it is reachable again."""
+        self._bootstrap_count = len(set(config.bootstrap_servers))
+        self._next_warning = 0.0
         self.fatal: KafkaError | None = None
         """The fatal error, if there was one."""
         self.throttled_total_ms = 0
@@ -77,6 +80,7 @@ class ClientEvents:
 
     def connected(self, node: Node, purpose: str) -> None:  # noqa: ARG002
         self._down.discard(node.id)
+        self._next_warning = 0.0
 
     def disconnected(self, node: Node, purpose: str, error: KafkaError | None) -> None:  # noqa: ARG002
         if error is not None:
@@ -86,6 +90,20 @@ class ClientEvents:
         if node.id not in self._down:
             self._down.add(node.id)
             self.error(error)
+        if node.id < 0 and sum(node_id < 0 for node_id in self._down) >= self._bootstrap_count:
+            self._warn_of_unreachable_servers(error)
+
+    def _warn_of_unreachable_servers(self, error: KafkaError) -> None:
+        """Logs that no bootstrap server is reachable, at most once per interval: calls may wait for a long time."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_warning:
+            self._next_warning = now + _WARNING_INTERVAL_SECONDS
+            _logger.warning(
+                "Client %s: none of the bootstrap servers (%s) is reachable, retrying: %s",
+                self._config.client_id,
+                ", ".join(self._config.bootstrap_servers),
+                error,
+            )
 
     def throttled(self, node: Node, api_key: int, throttle_time_ms: int) -> None:  # noqa: ARG002
         self.throttled_total_ms += throttle_time_ms

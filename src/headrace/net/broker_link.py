@@ -20,7 +20,7 @@ from headrace.common.errors import KafkaError
 from headrace.common.ids import Random
 from headrace.net.broker_connection import BrokerConnection, ResponseFuture
 from headrace.net.dialer import Dialer
-from headrace.net.errors import KafkaConnectionError, NodeNotReadyError
+from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, describe_os_error
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
 from headrace.net.responses import ResponseMemory
@@ -234,7 +234,7 @@ class BrokerLink:
                     text = f"could not connect to {self.node}: not established within {timeout_ms:.0f} ms"
                     raise self._failed(KafkaConnectionError(text)) from None
                 if isinstance(error, OSError):
-                    text = f"could not connect to {self.node}: {str(error) or type(error).__name__}"
+                    text = f"could not connect to {self.node}: {describe_os_error(error)}"
                     raise self._failed(KafkaConnectionError(text)) from error
                 if isinstance(error, KafkaError):
                     raise self._failed(error) from None

@@ -1,8 +1,21 @@
 """Errors of connections to brokers, which have no protocol code."""
 
+import os
+import re
+import socket
+import ssl
+
 from headrace.common.errors import InvalidMetadataError, NetworkExceptionError, UnsupportedVersionError
 
-__all__ = ["IncompatibleBrokerVersion", "KafkaConnectionError", "NodeNotReadyError", "UnknownBrokerIdError"]
+__all__ = [
+    "IncompatibleBrokerVersion",
+    "KafkaConnectionError",
+    "NodeNotReadyError",
+    "UnknownBrokerIdError",
+    "describe_os_error",
+]
+
+_SSL_SOURCE = re.compile(r"\s*\(_ssl\.c:\d+\)")
 
 
 class KafkaConnectionError(InvalidMetadataError):
@@ -28,3 +41,14 @@ class UnknownBrokerIdError(KafkaConnectionError):
 
 class IncompatibleBrokerVersion(UnsupportedVersionError):
     """The broker does not support the API, or no suitable version of it. Nothing was sent."""
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns the reason of a failed connection without numbers of errors and lines: `Connection refused`."""
+    if isinstance(error, ssl.SSLError):
+        return _SSL_SOURCE.sub("", str(error.strerror or error.args[0]))
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -60,7 +60,7 @@ class EmbeddedBroker:
         self.faults = Faults(self._faults_changed)
         """The faults to inject into requests."""
         self._custom_properties = dict(properties or {})
-        self._topics = dict(topics or {})
+        self._topics = _check_topics(topics or {})
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._port = port
@@ -361,3 +361,11 @@ def _first_ephemeral_port() -> int:
     except (OSError, ValueError):
         first_port = 32_768
     return first_port if first_port > _MIN_PORT + 1000 else 65_536
+
+
+def _check_topics(topics: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(topics, Mapping) or not all(
+        isinstance(name, str) and isinstance(partitions, int) for name, partitions in topics.items()
+    ):
+        raise TypeError(f"topics must be partition counts by name, for example {{'orders': 3}}, not {topics!r}")
+    return dict(topics)

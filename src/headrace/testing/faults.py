@@ -105,6 +105,8 @@ class Faults:
         self, api: ApiKey, ms: int, times: int | None = None, when: Callable[[RequestContext], bool] | None = None
     ) -> Fault:
         """Delays the handling of a request. Later responses on the same connection wait for it."""
+        if not isinstance(ms, int | float) or not ms >= 0:
+            raise ValueError(f"ms={ms!r} is not valid: expected a number of milliseconds, at least 0")
         return self._add(api, Delay(ms), times, when)
 
     def error(
@@ -156,6 +158,8 @@ class Faults:
     def _add(
         self, api: ApiKey, action: Action, times: int | None, when: Callable[[RequestContext], bool] | None
     ) -> Fault:
+        if not isinstance(api, int):
+            raise TypeError(f"{api!r} is not an API: expected an ApiKey, such as ApiKey.FETCH")
         fault = Fault(self, ApiKey(api), action, times, when)
         with self._guard:
             self._faults = (*self._faults, fault)

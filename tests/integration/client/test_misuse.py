@@ -3,14 +3,15 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.support.broker.process import eventually
 from tests.support.client.producer_logs import read_values
 
-from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
+from headrace import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, TopicPartition, aio
+from headrace.admin import ConfigResource, NewTopic
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.common.errors import (
     ConfigError,
@@ -86,7 +87,17 @@ class TestConfig:
             (Producer, {"linger_ms": "soon"}, "linger.ms"),
             (Producer, {"bootstrap_servers": []}, "bootstrap.servers is empty"),
             (Producer, {"bootstrap_servers": "localhost:http"}, "localhost:http"),
+            (Producer, {"bootstrap_servers": "9092"}, "'9092' is not an address"),
             (Producer, {"partitioner": 5}, "partitioner"),
+            (
+                Producer,
+                {"interceptors": [3]},
+                "interceptors=[3] is not valid: expected a list of objects with on_send or",
+            ),
+            (Producer, {"interceptors": 3}, "interceptors=3 is not valid"),
+            (Producer, {"on_delivery": 3}, "on.delivery=3 is not valid: expected a function"),
+            (Consumer, {"interceptors": [object]}, "expected a list of objects with on_consume or on_commit"),
+            (Consumer, {"error_cb": "log"}, "error.cb='log' is not valid: expected a function"),
             (Consumer, {"auto_offset_reset": "first"}, "auto.offset.reset"),
             (Consumer, {"group_id": "g", "partition_assignment_strategy": ["fair"]}, "fair"),
             (Admin, {"request_timeout_ms": 0}, "request.timeout.ms"),
@@ -98,6 +109,47 @@ class TestConfig:
             make(**settings)
         assert words in str(told.value)
         assert set(threading.enumerate()) <= before
+
+
+class TestAdmin:
+    def test_wrong_arguments_raise(self, broker: EmbeddedBroker, topic: str) -> None:
+        resource = ConfigResource("topic", topic, {"retention.ms": ("foo", "1")})
+        calls: list[tuple[Callable[[Admin], Any], type[Exception], str]] = [
+            (lambda admin: admin.create_topics([3]), TypeError, "a topic must be of type NewTopic or str, not int 3"),
+            (lambda admin: admin.create_topics(None), TypeError, "topics must be a list, not NoneType"),
+            (lambda admin: admin.create_topics(NewTopic("a")), ValueError, "topics must be a list"),
+            (lambda admin: admin.describe_topics([3]), TypeError, "must be of type str or Uuid, not int 3"),
+            (lambda admin: admin.create_partitions({topic: "3"}), TypeError, "total_count must be of type int"),
+            (lambda admin: admin.describe_configs([topic]), TypeError, "must be a list of ConfigResources, not of"),
+            (lambda admin: admin.describe_configs(resource), TypeError, "must be a list of ConfigResources"),
+            (lambda admin: admin.alter_configs([resource]), ValueError, "operation on retention.ms='foo' is not valid"),
+            (lambda admin: admin.list_partition_offsets({(topic, 0): "x"}), ValueError, "'x' is not an OffsetSpec"),
+            (lambda admin: admin.list_partition_offsets({(topic, 0): -77}), ValueError, "-77 is not an OffsetSpec"),
+            (
+                lambda admin: admin.list_partition_offsets({(topic, 0): -1}, "x"),
+                ValueError,
+                "expected read_uncommitted",
+            ),
+            (lambda admin: admin.delete_records([(topic, 0)]), TypeError, "records_to_delete must be a mapping"),
+        ]
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            for call, error, words in calls:
+                with pytest.raises(error, match=words):
+                    call(admin)
+
+    def test_errors_name_the_topic_group_or_partition(self, broker: EmbeddedBroker, topic: str) -> None:
+        calls: list[tuple[Callable[[Admin], Any], str]] = [
+            (lambda admin: admin.describe_topics(["none"]), "Topic 'none' does not exist"),
+            (lambda admin: admin.describe_topic_partitions(["none"]), "Topic 'none' does not exist"),
+            (lambda admin: admin.delete_groups(["none"]), "Group none: "),
+            (lambda admin: admin.alter_group_offsets("g", {("none", 0): 1}), "Partition none-0 does not exist"),
+            (lambda admin: admin.delete_records({(topic, 0): 99}), f"Partition {topic}-0: "),
+            (lambda admin: admin.describe_transactions(["none"]), "Transactional id none: "),
+        ]
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            for call, words in calls:
+                with pytest.raises(KafkaError, match=words):
+                    call(admin)
 
 
 class TestProducer:
@@ -154,7 +206,12 @@ class TestProducer:
         assert len(told.traceback) < 5
 
     def test_expired_record_names_the_last_error(self, topic: str, broker: EmbeddedBroker) -> None:
-        settings = {"linger_ms": 0, "request_timeout_ms": 400, "delivery_timeout_ms": 500}
+        settings = {
+            "linger_ms": 0,
+            "request_timeout_ms": 400,
+            "delivery_timeout_ms": 500,
+            "reconnect_backoff_max_ms": 50,
+        }
         with Producer(bootstrap_servers=broker.bootstrap_servers, **settings) as producer:
             producer.partitions_for(topic)
             with broker.faults.error(ApiKey.PRODUCE, KafkaStorageError):
@@ -343,6 +400,37 @@ class TestConsumer:
             with pytest.raises(TypeError, match="on_partitions_assigned; list has none"):
                 reading.subscribe([topic], listener=[])  # type: ignore[arg-type]
             assert reading.subscription() is None
+
+    def test_wrong_arguments_raise(self, broker: EmbeddedBroker, topic: str) -> None:
+        calls: list[tuple[Callable[[Consumer], Any], type[Exception], str]] = [
+            (lambda reading: reading.assign(TopicPartition(topic, 0)), TypeError, "must be a list of TopicPartitions"),
+            (lambda reading: reading.assign(TopicPartition), TypeError, "not the class TopicPartition"),
+            (
+                lambda reading: reading.subscribe(pattern="["),
+                ValueError,
+                "pattern '.' is not a valid regular expression",
+            ),
+            (lambda reading: reading.subscribe(pattern=5), TypeError, "pattern must be a str or a compiled"),
+            (lambda reading: reading.subscribe(5), TypeError, "topics must be a list of topic names, not the int 5"),
+            (lambda reading: reading.seek_to_tail("x"), ValueError, "count must be an int and at least 0, not 'x'"),
+        ]
+        with consumer(broker) as reading:
+            for call, error, words in calls:
+                with pytest.raises(error, match=words):
+                    call(reading)
+
+    def test_unreachable_servers_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        with Consumer("t", bootstrap_servers="localhost:1", client_id="billing") as reading:
+            eventually(lambda: reading.poll(10) == {} and "billing" in caplog.text, "a warning", PATIENCE)
+        assert (
+            "Client billing: none of the bootstrap servers (localhost:1) is reachable, retrying: could not connect to "
+            "localhost:1: Connection refused"
+        ) in caplog.text
+
+    @pytest.mark.parametrize("name", ["smallest", "beginning"])
+    def test_older_names_of_offset_resets(self, broker: EmbeddedBroker, topic: str, name: Any) -> None:
+        with Consumer(topic, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset=name) as reading:
+            assert poll_ten(reading) == TEN
 
     def test_subscribe_and_assign_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
         part = TopicPartition(topic, 0)

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -402,6 +405,29 @@ def test_send_arrow_with_partition_and_headers(broker: EmbeddedBroker, topic: st
             producer.send_arrow(topic, table(1, partition=pa.array([3])))
     assert read_values(broker, topic, 0) == [*(b"%d" % n for n in range(0, 30, 3)), b"3", b"4", b"5", b"6"]
     assert read_records(broker, topic, 1)[2].headers == (("h", b"7"),)
+
+
+def test_send_arrow_accepts_data_frames(broker: EmbeddedBroker, topic: str) -> None:
+    keys = [f"key {number % 7}" for number in range(3000)]
+    values = [f"a value that is longer than twelve bytes, {number}" for number in range(3000)]
+    frame = pl.DataFrame({"key": keys, "value": values, "other": list(range(3000))})
+    assert frame["value"].dtype == pl.String
+    frames = [
+        frame,
+        frame.with_columns(pl.col("key").cast(pl.Categorical)),
+        pd.DataFrame({"key": keys, "value": values}),
+    ]
+    with make(broker) as producer:
+        futures = [producer.send_arrow(topic, data) for data in [*frames, duckdb.sql("SELECT key, value FROM frame")]]
+        assert [future.get(timeout_ms=PATIENCE_MS).rows for future in futures] == [3000] * 4
+    found = {partition: read_values(broker, topic, partition) for partition in range(3)}
+    for partition, read in found.items():
+        of_partition = [
+            value.encode()
+            for key, value in zip(keys, values, strict=True)
+            if partition_for_key(key.encode(), 3) == partition
+        ]
+        assert read == of_partition * 4
 
 
 def test_rows_and_records_keep_order(broker: EmbeddedBroker, topic: str) -> None:

@@ -188,3 +188,9 @@ def test_acknowledged_records_survive_kill_under_load(broker: EmbeddedBroker) ->
             broker.restart(clean=False)
         with WireClient(broker.address) as client:
             assert end_offset(client) >= acknowledged
+
+
+@pytest.mark.parametrize("topics", [["a"], "a", {"a": "3"}, {3: 1}])
+def test_topics_are_counts_by_name(topics: object) -> None:
+    with pytest.raises(TypeError, match=r"topics must be partition counts by name, for example \{'orders': 3\}, not"):
+        EmbeddedBroker(topics=topics)

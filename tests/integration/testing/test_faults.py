@@ -155,3 +155,12 @@ def test_times_must_be_positive(broker: EmbeddedBroker) -> None:
     for wrong in ("NOT_LEADER", ValueError):
         with pytest.raises(TypeError, match=r"expected a class of headrace.errors or an error code"):
             broker.faults.error(ApiKey.PRODUCE, wrong)  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_raise(broker: EmbeddedBroker) -> None:
+    for ms in (-10, "10", None, float("nan")):
+        with pytest.raises(ValueError, match=r"ms=.* is not valid: expected a number of milliseconds, at least 0"):
+            broker.faults.delay(ApiKey.FETCH, ms=ms)
+    with pytest.raises(TypeError, match="'Fetch' is not an API: expected an ApiKey"):
+        broker.faults.drop_connection("Fetch")
+    assert not broker.faults

@@ -92,3 +92,29 @@ def test_oauth_cb_returns_token() -> None:
         asyncio.run(make(oauth_cb=lambda config: 5).token())
     with pytest.raises(KafkaError, match="no oauth_cb"):
         asyncio.run(make().token())
+
+
+def test_unreachable_bootstrap_servers_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        events = make(bootstrap_servers=["a:1", "b:2"], client_id="billing")
+        first, second = Node(-1, "a", 1), Node(-2, "b", 2)
+        events.connect_failed(first, "", KafkaError("could not connect to a:1: Connection refused"))
+        assert warnings() == [], "the other server may be reachable"
+        for _ in range(3):
+            events.connect_failed(second, "", KafkaError("could not connect to b:2: Connection refused"))
+        assert warnings() == [
+            "Client billing: none of the bootstrap servers (a:1, b:2) is reachable, retrying: could not connect to "
+            "b:2: Connection refused"
+        ]
+        events._next_warning = asyncio.get_running_loop().time()
+        events.connect_failed(first, "", KafkaError("still down"))
+        assert len(warnings()) == 2
+        events.connected(first, "")
+        events.connect_failed(second, "", KafkaError("one is up"))
+        events.connect_failed(Node(7, "c", 3), "", KafkaError("no bootstrap server"))
+        assert len(warnings()) == 2
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    asyncio.run(main())

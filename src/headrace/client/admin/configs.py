@@ -14,6 +14,7 @@ from headrace.client.admin.types import (
     ConfigSource,
     ConfigSynonym,
     Results,
+    to_enum,
 )
 from headrace.client.errors import IllegalArgumentError, check, error_for
 from headrace.common.errors import KafkaError, NotControllerError
@@ -61,7 +62,7 @@ class ConfigsAdmin(AdminBase):
         filter_name = str(getattr(config_filter, "value", config_filter)).lower()
         if filter_name not in _FILTERS:
             raise IllegalArgumentError(f"config_filter={config_filter!r} is not one of {', '.join(_FILTERS)}")
-        resources = list(config_resources)
+        resources = _check_resources(config_resources)
 
         async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, ConfigDescription]:
             results: dict[ConfigResource, ConfigDescription] = {}
@@ -100,7 +101,7 @@ class ConfigsAdmin(AdminBase):
         With `incremental=False` the given keys replace the whole configuration, as in Kafka before 2.3: all other keys
         return to their defaults.
         """
-        resources = list(config_resources)
+        resources = _check_resources(config_resources)
         operations = {resource: _operations(resource) for resource in resources}
 
         async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, AlteredConfig]:
@@ -129,7 +130,7 @@ class ConfigsAdmin(AdminBase):
         """Resets the given keys to their defaults."""
         resources = [
             ConfigResource(resource.resource_type, resource.name, dict.fromkeys(resource.configs or ()))
-            for resource in config_resources
+            for resource in _check_resources(config_resources)
         ]
         return await self.alter_configs(resources, validate_only, timeout_ms=timeout_ms, raise_errors=raise_errors)
 
@@ -157,6 +158,16 @@ class ConfigsAdmin(AdminBase):
         return await (self._to_controller(request) if writes else self._to_any(request))
 
 
+def _check_resources(resources: Iterable[ConfigResource]) -> list[ConfigResource]:
+    if isinstance(resources, ConfigResource | str) or not isinstance(resources, Iterable):
+        raise TypeError(f"config_resources must be a list of ConfigResources, not {resources!r}")
+    checked = list(resources)
+    for resource in checked:
+        if not isinstance(resource, ConfigResource):
+            raise TypeError(f"config_resources must be a list of ConfigResources, not of {resource!r}")
+    return checked
+
+
 def _number(resource: ConfigResource) -> int:
     return int(resource.resource_type)
 
@@ -181,7 +192,7 @@ def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str 
     for key, config in resource.configs.items():
         if isinstance(config, tuple):
             op, value = config
-            kind = AlterConfigOp[op.upper()] if isinstance(op, str) else AlterConfigOp(op)
+            kind = to_enum(AlterConfigOp, op, f"operation on {key}")
             operations[key] = (kind, None if value is None else config_text(value))
         elif config is None:
             operations[key] = (AlterConfigOp.DELETE, None)

@@ -139,7 +139,7 @@ class GroupsAdmin(PartitionsAdmin):
             response: DeleteGroupsResponse = await self._to_group(
                 group_id, DeleteGroupsRequest(groups_names=[group_id])
             )
-            error = error_for(response.results[0].error_code)
+            error = error_for(response.results[0].error_code, about=f"Group {group_id}")
             self._coordinator_moved(GROUP, group_id, error)
             return DeletedGroup(error)
 
@@ -237,7 +237,9 @@ class GroupsAdmin(PartitionsAdmin):
             )
             response: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
             results = {
-                TopicPartition(topic.name, partition.partition_index): AlteredOffset(error_for(partition.error_code))
+                TopicPartition(topic.name, partition.partition_index): AlteredOffset(
+                    error_for(partition.error_code, about=f"Partition {topic.name}-{partition.partition_index}")
+                )
                 for topic in response.topics
                 for partition in topic.partitions
             }
@@ -290,12 +292,14 @@ class GroupsAdmin(PartitionsAdmin):
                 ],
             )
             response: OffsetDeleteResponse = await self._to_group(group_id, request)
-            error = error_for(response.error_code)
+            error = error_for(response.error_code, about=f"Group {group_id}")
             self._coordinator_moved(GROUP, group_id, error)
             if error is not None:
                 return {tp: AlteredOffset(error) for tp in tps}
             return {
-                TopicPartition(topic.name, partition.partition_index): AlteredOffset(error_for(partition.error_code))
+                TopicPartition(topic.name, partition.partition_index): AlteredOffset(
+                    error_for(partition.error_code, about=f"Partition {topic.name}-{partition.partition_index}")
+                )
                 for topic in response.topics
                 for partition in topic.partitions
             }
@@ -342,7 +346,7 @@ class GroupsAdmin(PartitionsAdmin):
                 ],
             )
             response: LeaveGroupResponse = await self._to_group(group_id, request, min_version=3)
-            error = error_for(response.error_code)
+            error = error_for(response.error_code, about=f"Group {group_id}")
             self._coordinator_moved(GROUP, group_id, error)
             if error is not None or len(response.members) != len(items):
                 return {member: RemovedMember(error) for member in items}
@@ -425,7 +429,7 @@ def _group_offsets(response: OffsetFetchResponse) -> GroupOffsets:
     for topic in group.topics:
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition_index)
-            error = error_for(partition.error_code)
+            error = error_for(partition.error_code, about=f"Partition {tp}")
             if error is not None:
                 errors[tp] = error
             elif partition.committed_offset >= 0:

@@ -11,9 +11,10 @@ from headrace.client.admin.types import (
     PartitionProducers,
     ProducerState,
     Results,
+    to_enum,
 )
 from headrace.client.arguments import AnyPartition, PartitionLike, to_partition_keys, to_partitions
-from headrace.client.errors import error_for
+from headrace.client.errors import IllegalArgumentError, error_for
 from headrace.common.types import TopicPartition
 from headrace.net.nodes import Node
 from headrace.protocol.messages.delete_records import (
@@ -54,7 +55,10 @@ class PartitionsAdmin(AdminBase):
         """Returns offsets by OffsetSpec, or by timestamp in milliseconds: that of the first record not older than
         it."""
         specs = to_partition_keys(topic_partition_specs, "topic_partition_specs")
-        level = IsolationLevel[isolation_level.upper()] if isinstance(isolation_level, str) else isolation_level
+        for spec in specs.values():
+            if not isinstance(spec, int) or spec < OffsetSpec.LATEST_TIERED:
+                raise IllegalArgumentError(f"{spec!r} is not an OffsetSpec or a timestamp in milliseconds")
+        level = to_enum(IsolationLevel, isolation_level, "isolation_level")
         first = max((_FIRST_VERSION.get(OffsetSpec(spec), 1) for spec in specs.values() if -5 <= spec < 0), default=1)
 
         async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
@@ -82,7 +86,10 @@ class PartitionsAdmin(AdminBase):
             )
             return {
                 TopicPartition(topic.name, partition.partition_index): ListedOffset(
-                    partition.offset, partition.timestamp, partition.leader_epoch, error_for(partition.error_code)
+                    partition.offset,
+                    partition.timestamp,
+                    partition.leader_epoch,
+                    error_for(partition.error_code, about=f"Partition {topic.name}-{partition.partition_index}"),
                 )
                 for topic in response.topics
                 for partition in topic.partitions
@@ -126,7 +133,8 @@ class PartitionsAdmin(AdminBase):
             response: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
             return {
                 TopicPartition(topic.name, partition.partition_index): DeletedRecords(
-                    partition.low_watermark, error_for(partition.error_code)
+                    partition.low_watermark,
+                    error_for(partition.error_code, about=f"Partition {topic.name}-{partition.partition_index}"),
                 )
                 for topic in response.topics
                 for partition in topic.partitions

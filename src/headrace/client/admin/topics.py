@@ -240,11 +240,18 @@ class TopicsAdmin(AdminBase):
         return await self._call_for_items(requested, attempt, total_ms, "creating partitions", raise_errors, _RETRIED)
 
 
-def _check_list(items: Iterable[T]) -> list[T]:
-    """Rejects a single topic in place of a list."""
-    if isinstance(items, str | Uuid):
+def _check_list(items: Iterable[T], kinds: tuple[type, ...] = (str, Uuid)) -> list[T]:
+    """Rejects a single topic in place of a list, and topics of another type."""
+    if isinstance(items, str | Uuid | NewTopic):
         raise IllegalArgumentError(f"topics must be a list, not {items!r} alone")
-    return list(items)
+    if not isinstance(items, Iterable):
+        raise TypeError(f"topics must be a list, not {type(items).__name__}")
+    topics = list(items)
+    for topic in topics:
+        if not isinstance(topic, kinds):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"a topic must be of type {expected}, not {type(topic).__name__} {topic!r}")
+    return topics
 
 
 def _new_topics(topics: Iterable[NewTopic | str] | Mapping[str, Mapping[str, object]]) -> list[NewTopic]:
@@ -266,7 +273,7 @@ def _new_topics(topics: Iterable[NewTopic | str] | Mapping[str, Mapping[str, obj
                 )
             )
         return new_topics
-    return [NewTopic(topic) if isinstance(topic, str) else topic for topic in _check_list(topics)]
+    return [NewTopic(topic) if isinstance(topic, str) else topic for topic in _check_list(topics, (NewTopic, str))]
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -334,7 +341,7 @@ def _topic(response: MetadataResponseTopic) -> TopicDescription:
             for partition in sorted(response.partitions, key=lambda partition: partition.partition_index)
         ),
         operations(response.topic_authorized_operations),
-        error_for(response.error_code),
+        error_for(response.error_code, about=f"Topic {response.name or str(response.topic_id)!r}"),
     )
 
 
@@ -361,5 +368,5 @@ def _joined_topic(name: str, pages: list[DescribeTopicPartitionsResponseTopic]) 
         first.is_internal,
         tuple(sorted(partitions, key=lambda partition: partition.partition)),
         operations(first.topic_authorized_operations),
-        error_for(first.error_code),
+        error_for(first.error_code, about=f"Topic {name!r}"),
     )

@@ -87,7 +87,7 @@ class TransactionsAdmin(AdminBase):
                 TRANSACTION, transactional_id, request, self._timeout_ms(None)
             )
             transaction = response.transaction_states[0]
-            error = error_for(transaction.error_code)
+            error = error_for(transaction.error_code, about=f"Transactional id {transactional_id}")
             coordinator = self.core.coordinators.known(TRANSACTION, transactional_id)
             self._coordinator_moved(TRANSACTION, transactional_id, error)
             return TransactionDescription(
@@ -153,7 +153,7 @@ class TransactionsAdmin(AdminBase):
             response: InitProducerIdResponse = await self._to_coordinator(
                 TRANSACTION, transactional_id, request, self._timeout_ms(None)
             )
-            error = error_for(response.error_code)
+            error = error_for(response.error_code, about=f"Transactional id {transactional_id}")
             self._coordinator_moved(TRANSACTION, transactional_id, error)
             return FencedProducer(response.producer_id, response.producer_epoch, error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TypeVar
 
+from headrace.client.errors import IllegalArgumentError
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.errors import KafkaError
 from headrace.common.ids import ZERO_UUID, Uuid
@@ -58,6 +59,7 @@ __all__ = [
 
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E", bound=IntEnum)
 
 
 class Results(dict[K, V]):
@@ -80,6 +82,25 @@ class Results(dict[K, V]):
             raise error
 
 
+def _check_type(value: object, field_name: str, kind: type, optional: bool = False) -> None:
+    """Checks the type of a field, so that a wrong argument fails where it is written."""
+    actual = getattr(value, field_name)
+    if not (isinstance(actual, kind) and not isinstance(actual, bool)) and not (optional and actual is None):
+        raise TypeError(
+            f"{type(value).__name__}: {field_name} must be of type {kind.__name__}, "
+            f"not {type(actual).__name__} {actual!r}"
+        )
+
+
+def to_enum(kind: type[E], value: "E | str | int", name: str) -> E:
+    """Returns a member of an enum by its name, in any case, or by its number."""
+    try:
+        return kind[value.upper()] if isinstance(value, str) else kind(value)
+    except (KeyError, ValueError):
+        names = ", ".join(member.name.lower() for member in kind if member.name != "UNKNOWN")
+        raise IllegalArgumentError(f"{name}={value!r} is not valid: expected {names}") from None
+
+
 # ---- topics
 
 
@@ -94,6 +115,13 @@ class NewTopic:
     """The replicas of each partition, in place of the two numbers."""
     topic_configs: Mapping[str, object] | None = None
 
+    def __post_init__(self) -> None:
+        _check_type(self, "name", str)
+        _check_type(self, "num_partitions", int)
+        _check_type(self, "replication_factor", int)
+        _check_type(self, "replica_assignments", Mapping, optional=True)
+        _check_type(self, "topic_configs", Mapping, optional=True)
+
 
 @dataclass(frozen=True)
 class NewPartitions:
@@ -101,6 +129,9 @@ class NewPartitions:
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_type(self, "total_count", int)
 
 
 @dataclass(frozen=True)
@@ -278,10 +309,8 @@ class ConfigResource:
     configs: Mapping[str, object] | Sequence[str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        kind = self.resource_type
-        if isinstance(kind, str):
-            kind = ConfigResourceType[kind.upper()]
-        object.__setattr__(self, "resource_type", ConfigResourceType(kind))
+        _check_type(self, "name", str)
+        object.__setattr__(self, "resource_type", to_enum(ConfigResourceType, self.resource_type, "resource_type"))
 
 
 @dataclass(frozen=True)

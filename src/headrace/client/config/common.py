@@ -2,7 +2,7 @@
 
 import re
 
-from headrace.client.config.table import ObjectKey
+from headrace.client.config.table import ObjectKey, check_callable
 from headrace.common.config import ConfigKey, ConfigType
 
 __all__ = ["COMMON_KEYS", "COMMON_OBJECTS", "REFUSED", "UNUSED"]
@@ -25,7 +25,8 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "bootstrap.servers",
         LIST,
         ("localhost:9092",),
-        "`host:port` of some brokers, from which the client discovers the whole cluster. The port defaults to 9092.",
+        "`host:port` of some brokers, from which the client discovers the whole cluster. Without a port it is 9092. "
+        "IPv6: `[::1]:9092`.",
     ),
     ConfigKey("client.id", STRING, "headrace", "Identifies this client to brokers: in logs, metrics and quotas."),
     ConfigKey(
@@ -152,26 +153,31 @@ COMMON_OBJECTS: tuple[ObjectKey, ...] = (
         "Callable[[KafkaError], object] | None",
         "Called with errors that occur in the background, which no method call raises. `error.fatal` is True if the "
         "client cannot continue.",
+        check=check_callable,
     ),
     ObjectKey(
         "throttle.cb",
         "Callable[[ThrottleEvent], object] | None",
         "Called with a ThrottleEvent when a broker throttles this client.",
+        check=check_callable,
     ),
     ObjectKey(
         "stats.cb",
         "Callable[[str], object] | None",
         "Called with statistics as JSON every `statistics.interval.ms`.",
+        check=check_callable,
     ),
     ObjectKey(
         "log.cb",
         "Callable[[LogEvent], object] | None",
         "Called with a LogEvent (level, facility, text) for each of this client's log lines.",
+        check=check_callable,
     ),
     ObjectKey(
         "oauth.cb",
         "Callable[[ClientConfig], Any] | None",
         "Called when an OAuth token must be refreshed. Has no effect until SASL is supported.",
+        check=check_callable,
     ),
 )
 

@@ -3,7 +3,7 @@
 import re
 
 from headrace.client.config.common import BOOLEAN, COMMON_KEYS, COMMON_OBJECTS, INT, LONG, REFUSED, STRING, UNUSED
-from headrace.client.config.table import ClientTable, ObjectKey
+from headrace.client.config.table import ClientTable, ObjectKey, check_callable, check_interceptors
 from headrace.client.config.types import ConsumerConfig
 from headrace.common.config import LONG_MAX, ConfigKey
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES
@@ -51,7 +51,8 @@ CONSUMER_KEYS = ClientTable(
             STRING,
             "latest",
             "Where to start without a committed offset, or if it no longer exists: `earliest`, `latest`, `none` (raise "
-            "an error), or `by_duration:PT1H` (records of the last hour).",
+            "an error), or `by_duration:PT1H` (records of the last hour). The older names `smallest`, `beginning`, "
+            "`largest`, `end` and `error` are accepted too.",
             check=_check_reset,
         ),
         ConfigKey("fetch.min.bytes", INT, 1, "A broker responds to a fetch when this much data is available.", low=0),
@@ -137,11 +138,13 @@ CONSUMER_KEYS = ClientTable(
             "Sequence[ConsumerInterceptor]",
             "Objects with `on_consume(records)` and `on_commit(offsets)`.",
             (),
+            check_interceptors("on_consume", "on_commit"),
         ),
         ObjectKey(
             "default.offset.commit.callback",
             "OnCommit | None",
             "Called with the offsets and the error after each `commit_async` without a callback.",
+            check=check_callable,
         ),
         ObjectKey(
             "rebalance.listener",
@@ -152,6 +155,7 @@ CONSUMER_KEYS = ClientTable(
             "on.partition.eof",
             "Callable[[TopicPartition, int], object] | None",
             "Called with TopicPartition and offset if `enable.partition.eof` is set.",
+            check=check_callable,
         ),
     ),
     unused=(*UNUSED, "max.in.flight.requests.per.connection"),

@@ -35,8 +35,8 @@ class CommonKeywords(TypedDict, total=False):
     """Keyword arguments of all clients."""
 
     bootstrap_servers: str | Sequence[str] | None
-    """`bootstrap.servers`: `host:port` of some brokers, from which the client discovers the whole cluster. The port
-    defaults to 9092. Default: `localhost:9092`."""
+    """`bootstrap.servers`: `host:port` of some brokers, from which the client discovers the whole cluster. Without a
+    port it is 9092. IPv6: `[::1]:9092`. Default: `localhost:9092`."""
     client_id: str | None
     """`client.id`: Identifies this client to brokers: in logs, metrics and quotas. Default: `headrace`."""
     client_rack: str | None
@@ -217,7 +217,8 @@ class ConsumerKeywords(CommonKeywords, Generic[K, V], total=False):
     """`auto.commit.interval.ms`: How often to commit positions automatically. Default: `5000`."""
     auto_offset_reset: str | None
     """`auto.offset.reset`: Where to start without a committed offset, or if it no longer exists: `earliest`,
-    `latest`, `none` (raise an error), or `by_duration:PT1H` (records of the last hour). Default: `latest`."""
+    `latest`, `none` (raise an error), or `by_duration:PT1H` (records of the last hour). The older names
+    `smallest`, `beginning`, `largest`, `end` and `error` are accepted too. Default: `latest`."""
     fetch_min_bytes: int | None
     """`fetch.min.bytes`: A broker responds to a fetch when this much data is available. Default: `1`."""
     fetch_max_bytes: int | None

@@ -1,7 +1,7 @@
 """The producer's configuration keys. Names and, unless stated otherwise, defaults are Kafka's."""
 
 from headrace.client.config.common import BOOLEAN, COMMON_KEYS, COMMON_OBJECTS, INT, LONG, REFUSED, STRING, UNUSED
-from headrace.client.config.table import ClientTable, ObjectKey
+from headrace.client.config.table import ClientTable, ObjectKey, check_callable, check_interceptors
 from headrace.client.config.types import ProducerConfig
 from headrace.common.config import INT_MAX, ConfigKey
 
@@ -139,11 +139,13 @@ PRODUCER_KEYS = ClientTable(
             "Sequence[ProducerInterceptor]",
             "Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`.",
             (),
+            check_interceptors("on_send", "on_acknowledgement"),
         ),
         ObjectKey(
             "on.delivery",
             "OnDelivery | None",
             "Called for each record with the error (None if it was acknowledged) and the RecordMetadata.",
+            check=check_callable,
         ),
     ),
     unused=UNUSED,

@@ -11,7 +11,7 @@ raises an error that names the most similar key.
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from headrace.client.config.types import ClientConfig
 from headrace.common.config import INT_MAX, LONG_MAX, ConfigKey, ConfigTable, unknown_key
 from headrace.common.errors import ConfigError
 
-__all__ = ["ALIASES", "ClientTable", "ObjectKey"]
+__all__ = ["ALIASES", "ClientTable", "ObjectKey", "check_callable", "check_interceptors"]
 
 _logger = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ class ObjectKey:
     """The object's type, as written in `keywords` and `types`."""
     doc: str
     default: object = None
+    check: Callable[[Any], str | None] | None = None
+    """Returns what is expected if the object is invalid, or None."""
 
     @property
     def attribute(self) -> str:
@@ -106,7 +108,7 @@ class ClientTable(Generic[C]):
             if name in self.refused:
                 raise ConfigError(f"{name}: {self.refused[name]}")
             if name in self.objects:
-                values[self.objects[name].attribute] = value
+                values[self.objects[name].attribute] = _checked(self.objects[name], value)
             elif name in self.keys:
                 text[name] = _normalize(name, value)
             else:
@@ -134,6 +136,31 @@ class ClientTable(Generic[C]):
                 f"| `{name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {key.doc} |"
             )
         return "\n".join(lines) + "\n"
+
+
+def _checked(key: ObjectKey, value: object) -> object:
+    expected = key.check(value) if key.check is not None else None
+    if expected is not None:
+        raise ConfigError(f"{key.name}={value!r} is not valid: expected {expected}")
+    return value
+
+
+def check_callable(value: object) -> str | None:
+    """The check of keys with a function."""
+    return None if callable(value) else "a function"
+
+
+def check_interceptors(*methods: str) -> Callable[[Any], str | None]:
+    """Returns the check of a list of interceptors, which need at least one of these methods."""
+
+    def check(value: object) -> str | None:
+        valid = isinstance(value, list | tuple) and all(
+            any(callable(getattr(each, method, None)) for method in methods) and not isinstance(each, type)
+            for each in value
+        )
+        return None if valid else f"a list of objects with {' or '.join(methods)}"
+
+    return check
 
 
 def _normalize(name: str, value: object) -> object:

@@ -159,8 +159,8 @@ class AbstractConsumer(Generic[K, V]):
 
     def seek_to_tail(self, count: int, *partitions: PartitionLike) -> None:
         """Seeks to `count` offsets before the end of partitions, or of all assigned partitions."""
-        if count < 0:
-            raise ValueError(f"count must be at least 0, not {count}")
+        if not isinstance(count, int) or count < 0:
+            raise ValueError(f"count must be an int and at least 0, not {count!r}")
         self._seek_by_query(partitions, OffsetQuery("tail", tail=count))
 
     def seek_to_timestamp(self, timestamp: int, *partitions: PartitionLike) -> None:

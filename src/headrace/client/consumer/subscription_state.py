@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 
 from headrace.client.consumer.partition_state import COMMITTED_OFFSET, NO_EPOCH, OffsetQuery, PartitionState
-from headrace.client.errors import IllegalStateError, NotAssignedError
+from headrace.client.errors import IllegalArgumentError, IllegalStateError, NotAssignedError
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
 
@@ -89,8 +89,8 @@ class SubscriptionState:
     ) -> None:
         """Replaces the subscription. Assigned partitions stay until the group revokes them, even if their topic is no
         longer subscribed."""
-        if isinstance(topics, str):
-            raise TypeError(f"topics must be a list of topic names, not the str {topics!r}")
+        if isinstance(topics, str) or not isinstance(topics, Iterable):
+            raise TypeError(f"topics must be a list of topic names, not the {type(topics).__name__} {topics!r}")
         names = frozenset(topics)
         for topic in names:
             if not isinstance(topic, str):
@@ -102,7 +102,7 @@ class SubscriptionState:
         for method in ("on_partitions_assigned", "on_partitions_revoked"):
             if listener is not None and not callable(getattr(listener, method, None)):
                 raise TypeError(f"a rebalance listener needs a method {method}; {type(listener).__name__} has none")
-        compiled = re.compile(pattern) if pattern is not None else None
+        compiled = None if pattern is None else _compile(pattern)
         with self.lock:
             self._check_mode(SubscriptionMode.TOPICS if compiled is None else SubscriptionMode.PATTERN)
             self.mode = SubscriptionMode.TOPICS if compiled is None else SubscriptionMode.PATTERN
@@ -278,6 +278,15 @@ class SubscriptionState:
     def disable_auto_commit(self) -> None:
         """Ends automatic commits, when it is unknown which records were processed."""
         self._auto_commit_disabled = True
+
+
+def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    if not isinstance(pattern, str | re.Pattern):
+        raise TypeError(f"pattern must be a str or a compiled regular expression, not {type(pattern).__name__}")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise IllegalArgumentError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
 
 
 def _do_nothing() -> None:

@@ -1,6 +1,7 @@
 """Sends Arrow tables: rows to partitions, partitions to batches, and one future for all.
 
-    table ─▶ slices ─▶ partition of each row (`_rows`) ─▶ take ─▶ `records.arrow.encode_arrow` ─▶ accumulator ─▶ sender
+    data ─▶ table (`arrow_input`) ─▶ slices ─▶ partition of each row (`_rows`) ─▶ take ─▶ `records.arrow.encode_arrow`
+         ─▶ accumulator ─▶ sender
 
 No Python object is created per row. Batches are as large as a request allows, whatever `batch.size` says: all rows are
 there already, so nothing waits for a batch to fill. Runs in the thread that sends.
@@ -13,8 +14,10 @@ from typing import Any, NamedTuple
 from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer._rows import choose_partitions, group_rows
+from headrace.client.producer.arrow_input import read_table
 from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.types import ArrowData
 from headrace.common.errors import MessageSizeTooLargeError
 from headrace.common.extras import requires_extra
 from headrace.common.types import TopicPartition
@@ -162,19 +165,18 @@ def _parts_of(batch: ProducerBatch) -> Iterator[ProducerBatch]:
         yield from _parts_of(part)
 
 
-async def send_arrow(
-    producer: BaseProducer, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
-) -> ArrowFuture:
+async def send_arrow(producer: BaseProducer, topic: str, data: ArrowData, partition: int | None) -> ArrowFuture:
     """Appends all rows to the accumulator, and waits for metadata and for the memory of each batch. Raises errors only
     before the first batch. The future gets later errors."""
     core = producer._core
-    _check(producer, data, partition)
+    _check(producer, partition)
+    table = read_table(data)
     deadline = producer._block_deadline()
     while not _is_known(core, topic, partition):
         await producer._wait_for_partition(topic, -1 if partition is None else partition, deadline)
     batches: list[ProducerBatch] = []
     try:
-        for tp, encoded in _encode(producer, topic, data, partition):
+        for tp, encoded in _encode(producer, topic, table, partition):
             if not core.buffers.take_over(len(encoded)):
                 await producer._wait_for_memory(len(encoded), producer._block_deadline(), wants_buffer=False)
             batches.append(_append(core, tp, encoded))
@@ -183,17 +185,15 @@ async def send_arrow(
         if not batches:
             raise
         core.fail_transaction(error)
-        return ArrowFuture(topic, data.num_rows, batches, error)
-    return ArrowFuture(topic, data.num_rows, batches)
+        return ArrowFuture(topic, table.num_rows, batches, error)
+    return ArrowFuture(topic, table.num_rows, batches)
 
 
-def _check(producer: BaseProducer, data: Any, partition: int | None) -> None:
+def _check(producer: BaseProducer, partition: int | None) -> None:
     if producer._check_state is not None:
         producer._check_state()
     if producer._core.fatal_error is not None:
         raise producer._core.fatal_error
-    if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise TypeError(f"send_arrow() expects a pyarrow Table or RecordBatch, not {type(data).__name__}")
     if partition is not None and partition < 0:
         raise IllegalArgumentError(f"partition={partition} is not valid: expected at least 0")
 
@@ -224,8 +224,6 @@ def _encode(
         1, min(_MAX_BATCH_BYTES, config.max_request_bytes - _REQUEST_OVERHEAD_BYTES, core.config.buffer_memory // 2)
     )
     names = data.schema.names
-    if "value" not in names:
-        raise IllegalArgumentError(f"The Arrow data has no column 'value'; its columns are {names}")
     queues = core.accumulator.topics[topic].queues
     if partition is None and "partition" in names:
         _check_partitions(data.column(names.index("partition")), len(queues))

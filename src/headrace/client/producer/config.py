@@ -54,8 +54,8 @@ def timeout_seconds(timeout_ms: float | None) -> float | None:
     """Checks the timeout of `flush` and `close`, and returns it in seconds."""
     if timeout_ms is None:
         return None
-    if not timeout_ms >= 0:
-        raise ValueError(f"timeout_ms={timeout_ms} is not valid: expected a number of milliseconds, at least 0")
+    if not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms={timeout_ms!r} is not valid: expected a number of milliseconds, at least 0")
     return timeout_ms / 1000
 
 

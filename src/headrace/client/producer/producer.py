@@ -19,12 +19,11 @@ from headrace.client.producer._send import SerializedRecord
 from headrace.client.producer.base import BaseProducer, run_blocking
 from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.types import ArrowData
 from headrace.client.types import ConsumerGroupMetadata
 from headrace.common.errors import KafkaError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.client.producer.arrow import ArrowFuture
 
 __all__ = ["Producer"]
@@ -73,10 +72,9 @@ class Producer(BaseProducer):
             self._core.sender_loop.wake_and_wait(_SENDER_TURN_SECONDS)
         return future
 
-    def send_arrow(
-        self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None
-    ) -> "ArrowFuture":
-        """Sends every row of an Arrow table or record batch and returns one future for all of them.
+    def send_arrow(self, topic: str, data: ArrowData, *, partition: int | None = None) -> "ArrowFuture":
+        """Sends every row of an Arrow table, a Polars or pandas data frame, or another object that exports Arrow data.
+        Returns one future for all of them.
 
         Columns by name: `value` (required), `key`, `headers`, `timestamp`, `partition`. Other columns are ignored. Rows
         of one partition keep their order. Serializers and interceptors are not called. An error after the first rows
@@ -110,13 +108,14 @@ class Producer(BaseProducer):
         `timeout_ms`."""
         if self._thread.is_current:
             raise IllegalStateError("flush() must not be called from a callback of the producer: it would deadlock")
+        timeout = timeout_seconds(timeout_ms)
         self._thread.check_process()
         done = threading.Event()
         flush = self._core.accumulator.flush(done.set)
         if flush is None:
             return
         try:
-            if done.wait(timeout_seconds(timeout_ms)):
+            if done.wait(timeout):
                 return
         finally:
             self._core.accumulator.leave(flush)
