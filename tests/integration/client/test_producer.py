@@ -6,9 +6,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -408,6 +405,9 @@ def test_send_arrow_with_partition_and_headers(broker: EmbeddedBroker, topic: st
 
 
 def test_send_arrow_accepts_data_frames(broker: EmbeddedBroker, topic: str) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed: run make")
+    pd = pytest.importorskip("pandas", reason="pandas is not installed: run make")
+    pl = pytest.importorskip("polars", reason="Polars is not installed: run make")
     keys = [f"key {number % 7}" for number in range(3000)]
     values = [f"a value that is longer than twelve bytes, {number}" for number in range(3000)]
     frame = pl.DataFrame({"key": keys, "value": values, "other": list(range(3000))})

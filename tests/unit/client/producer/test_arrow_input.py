@@ -4,9 +4,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -14,6 +11,10 @@ from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer.arrow_input import read_table
 from headrace.records import RecordBatch, decode_rows
 from headrace.records.arrow import HEADERS_TYPE, encode_arrow
+
+duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed: run make")
+pd = pytest.importorskip("pandas", reason="pandas is not installed: run make")
+pl = pytest.importorskip("polars", reason="Polars is not installed: run make")
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
