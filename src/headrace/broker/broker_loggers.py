@@ -41,7 +41,8 @@ def check_level(name: str, level: str | None) -> None:
         raise InvalidRequestError(f"Removing the log level of the {ROOT} logger is not allowed")
     if level is not None and level.upper() not in LEVELS:
         raise InvalidConfigurationError(
-            f"Cannot set the log level of {name} to {level!r}: the valid levels are {', '.join(LEVELS)}"
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. Valid log levels are "
+            f"{', '.join(sorted(LEVELS))}"
         )
 
 

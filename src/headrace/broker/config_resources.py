@@ -1,4 +1,5 @@
-"""The resources whose configs can be described and altered: topics, this broker, and all brokers.
+"""The resources whose configs can be described and altered: topics, this broker, all brokers, groups, and client
+metrics subscriptions.
 
 Shared by the handlers of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. A change is checked
 against the stored configs and written to the coordination store by compare-and-set.
@@ -6,7 +7,7 @@ against the stored configs and written to the coordination store by compare-and-
 - This broker applies the change at once. So a client that alters a config and then describes it sees the new value.
 - Other brokers apply it when the store notifies them.
 
-Loggers are in `broker_loggers`. Not supported: client metrics and groups, which have no configs yet.
+Loggers are in `broker_loggers`.
 """
 
 from collections import Counter
@@ -17,8 +18,15 @@ from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
-from headrace.broker.config.dynamic import DynamicConfig
-from headrace.broker.config.entries import ConfigEntry, TopicEntries, all_brokers_entries, broker_entries
+from headrace.broker.config.dynamic import ConfigSource, DynamicConfig
+from headrace.broker.config.entries import (
+    ConfigEntry,
+    TopicEntries,
+    all_brokers_entries,
+    broker_entries,
+    named_entries,
+)
+from headrace.broker.config.groups import CLIENT_METRICS_KEYS, GROUP_KEYS, check_client_metrics, check_group
 from headrace.cluster.config_store import ConfigEntity, ConfigStore
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
@@ -73,11 +81,11 @@ class ConfigResources:
         try:
             broker_id = int(name)
         except ValueError:
-            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name!r}") from None
+            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
         node_id = self._dynamic_config.node_id
         if broker_id != node_id:
             raise InvalidRequestError(
-                f"Unexpected broker id, expected {node_id} or an empty name, but received {name}: send the request to "
+                f"Unexpected broker id, expected {node_id} or empty string, but received {name}: send the request to "
                 f"broker {name}"
             )
 
@@ -89,8 +97,10 @@ class ConfigResources:
 
     def _topic_entity(self, name: str) -> ConfigEntity:
         if name == "":
-            raise InvalidRequestError("Default topic resources are not allowed: name a topic")
-        self.check_topic(name)
+            raise InvalidRequestError("Default topic resources are not allowed.")
+        check_topic_name(name)
+        if not self._image.has_topic(name):
+            raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.")
         return ConfigEntity.topic(name)
 
     def check_topic(self, name: str) -> None:
@@ -108,12 +118,14 @@ class ConfigResources:
         """Returns the effective value of a key that is not set on the resource itself."""
         if resource_type == ResourceType.TOPIC:
             return self._dynamic_config.topic_defaults().get(key.name, key.default)
+        if resource_type == ResourceType.GROUP:
+            return key.default
         return self._dynamic_config.broker(key.name)
 
     # ---- altering
 
     async def alter(self, resource_type: int, name: str, change: Change, validate_only: bool) -> None:
-        """Alters the configs of a topic, of this broker or of all brokers, or only checks the change."""
+        """Alters the configs of a resource, or only checks the change."""
         target = self._target(resource_type, name)
 
         def checked_change(before: dict[str, str]) -> dict[str, str]:
@@ -136,6 +148,15 @@ class ConfigResources:
             return _Target(
                 entity, partial(config.check_broker, entity.name), partial(config.set_broker_overrides, entity.name)
             )
+        if resource_type == ResourceType.GROUP:
+            if not name:
+                raise InvalidRequestError("Default group resources are not allowed.")
+            return _Target(ConfigEntity.group(name), check_group, partial(config.set_group_overrides, name))
+        if resource_type == ResourceType.CLIENT_METRICS:
+            if not name:
+                raise InvalidRequestError("Subscription name can't be empty")
+            entity = ConfigEntity.client_metrics(name)
+            return _Target(entity, check_client_metrics, partial(config.set_client_metrics_overrides, name))
         raise unsupported_type(resource_type)
 
 
@@ -147,7 +168,7 @@ class ConfigDescription:
         self._dynamic_config = dynamic_config
 
     def entries_of(self, resource_type: int, name: str) -> list[ConfigEntry]:
-        """Returns all configs of a topic, of this broker, or of all brokers."""
+        """Returns all configs of a resource."""
         if resource_type == ResourceType.TOPIC:
             self._resources.check_topic(name)
             return self._topics.of(self._dynamic_config.topic_overrides(name))
@@ -155,6 +176,15 @@ class ConfigDescription:
             if self._resources.broker_entity(name) == ConfigEntity.all_brokers():
                 return all_brokers_entries(self._dynamic_config)
             return self._this_broker
+        if resource_type == ResourceType.GROUP:
+            if not name:
+                raise InvalidRequestError("Group name must not be empty")
+            return named_entries(GROUP_KEYS, self._dynamic_config.groups.get(name, {}), ConfigSource.GROUP)
+        if resource_type == ResourceType.CLIENT_METRICS:
+            if not name:
+                raise InvalidRequestError("Client metrics subscription name must not be empty")
+            overrides = self._dynamic_config.client_metrics.get(name, {})
+            return named_entries(CLIENT_METRICS_KEYS, overrides, ConfigSource.CLIENT_METRICS)
         raise unsupported_type(resource_type)
 
     @cached_property
@@ -167,12 +197,13 @@ class ConfigDescription:
 
 
 def unsupported_type(resource_type: int) -> InvalidRequestError:
-    return InvalidRequestError(f"Unsupported resource type: {resource_type}")
+    return InvalidRequestError(f"Unknown resource type {resource_type}")
 
 
 def find_key(resource_type: int, name: str) -> ConfigKey | None:
-    table = TOPIC_KEYS if resource_type == ResourceType.TOPIC else BROKER_KEYS
-    return table.keys.get(name)
+    tables = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.BROKER: BROKER_KEYS, ResourceType.GROUP: GROUP_KEYS}
+    table = tables.get(ResourceType(resource_type))
+    return None if table is None else table.keys.get(name)
 
 
 async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]]) -> list[tuple[R, int, str | None]]:
@@ -201,4 +232,4 @@ def check_names(names: Iterable[str]) -> None:
     """Raises InvalidRequestError if a change of one resource names a key twice."""
     duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
-        raise InvalidRequestError(f"Duplicate config keys: {', '.join(duplicates)}")
+        raise InvalidRequestError(f"Error due to duplicate config keys: {', '.join(duplicates)}")

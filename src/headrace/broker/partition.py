@@ -187,8 +187,9 @@ class Partition:
     def delete_records(self, before_offset: int) -> int:
         """Deletes the records before an offset (-1: the high watermark). Returns the new log start offset."""
         log = self.check_leader()
-        if not log.config.delete:
+        if log.config.compact and not log.config.delete:
             raise PolicyViolationError(
-                f"Records of partition {self.tp} can not be deleted: its cleanup.policy does not include delete"
+                f"Records of partition {self.tp} can not be deleted due to the configured policy: its cleanup.policy "
+                "is compact"
             )
         return log.delete_records(log.high_watermark if before_offset == -1 else before_offset)

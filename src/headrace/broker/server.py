@@ -136,7 +136,8 @@ class Broker:
         watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
         cleanup.push_async_callback(watcher.stop)
         await watcher.start()
-        for kind in (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS):
+        kinds = (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS, znodes.GROUP_CONFIGS, znodes.CLIENT_METRICS_CONFIGS)
+        for kind in kinds:
             for name, overrides in (await self.config_store.get_all(kind)).items():
                 self._config_changed(ConfigEntity(kind, name), overrides)
 
@@ -310,6 +311,10 @@ class Broker:
             self.dynamic_config.set_topic_overrides(entity.name, overrides)
         elif entity.kind == znodes.BROKER_CONFIGS:
             self.dynamic_config.set_broker_overrides(entity.name, overrides)
+        elif entity.kind == znodes.GROUP_CONFIGS:
+            self.dynamic_config.set_group_overrides(entity.decoded_name, overrides)
+        elif entity.kind == znodes.CLIENT_METRICS_CONFIGS:
+            self.dynamic_config.set_client_metrics_overrides(entity.decoded_name, overrides)
 
     def _broker_configs_changed(self, _: object) -> None:
         self.server.limits = self.dynamic_config.limits(self.config.limits)

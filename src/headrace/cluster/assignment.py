@@ -38,12 +38,17 @@ def assign_replicas(
     random position. Racks are used only if every broker has a rack.
     """
     if num_partitions <= 0:
-        raise InvalidPartitionsError(f"Number of partitions must be larger than 0, not {num_partitions}.")
+        raise InvalidPartitionsError(
+            f"Number of partitions was set to an invalid non-positive value: {num_partitions}."
+        )
     if replication_factor <= 0:
-        raise InvalidReplicationFactorError(f"Replication factor must be larger than 0, not {replication_factor}.")
+        raise InvalidReplicationFactorError(
+            f"Replication factor must be larger than 0, or -1 to use the default value. It is {replication_factor}."
+        )
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}."
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
         )
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}
     use_racks = len(racks) == len(brokers)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+from urllib.parse import quote, unquote
 
 from headrace.cluster import znodes
 from headrace.cluster.store import (
@@ -35,7 +36,8 @@ NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """An entity with dynamic configs: a topic, a broker, or all brokers (the cluster-wide default)."""
+    """An entity with dynamic configs: a topic, a broker, all brokers (the cluster-wide default), a group, or a client
+    metrics subscription. The names of the last two are encoded, since they may have any characters."""
 
     kind: str
     name: str
@@ -52,6 +54,19 @@ class ConfigEntity:
     def all_brokers(cls) -> "ConfigEntity":
         """Returns the entity of the cluster-wide broker defaults."""
         return cls(znodes.BROKER_CONFIGS, znodes.DEFAULT_ENTITY)
+
+    @classmethod
+    def group(cls, group_id: str) -> "ConfigEntity":
+        return cls(znodes.GROUP_CONFIGS, quote(group_id, safe=""))
+
+    @classmethod
+    def client_metrics(cls, name: str) -> "ConfigEntity":
+        return cls(znodes.CLIENT_METRICS_CONFIGS, quote(name, safe=""))
+
+    @property
+    def decoded_name(self) -> str:
+        """The name of a group or of a client metrics subscription."""
+        return unquote(self.name)
 
     @property
     def path(self) -> str:

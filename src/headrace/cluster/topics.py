@@ -50,17 +50,18 @@ ConfigCheck = Callable[[str, Mapping[str, str]], None]
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicError if the name is illegal."""
     if not name:
-        raise InvalidTopicError("Topic name is invalid: it must not be empty.")
+        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
-        raise InvalidTopicError(f"Topic name is invalid: it must not be '.' or '..', but is {name!r}.")
+        raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         raise InvalidTopicError(
-            f"Topic name is invalid: the length of {name!r} is {len(name)}, which is longer than the maximum of "
-            f"{MAX_TOPIC_NAME_LENGTH} characters."
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_TOPIC_NAME_LENGTH}"
         )
     if _LEGAL_NAME.fullmatch(name) is None:
         raise InvalidTopicError(
-            f"Topic name is invalid: {name!r} contains characters other than ASCII alphanumerics, '.', '_' and '-'."
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
         )
     if name == _CLUSTER_METADATA_TOPIC:
         raise InvalidTopicError(f"Topic name is invalid: {name!r} is reserved for Kafka's metadata log.")
@@ -114,6 +115,8 @@ class TopicAdmin:
 
     async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
         """Creates a topic and returns it. With `validate_only`, only returns it, with a meaningless id."""
+        if spec.name == _CLUSTER_METADATA_TOPIC:
+            raise InvalidRequestError(f"Creation of internal topic {spec.name} is prohibited.")
         check_topic_name(spec.name)
         async with self._creating:
             return await self._create_topic(spec, validate_only)
@@ -138,7 +141,7 @@ class TopicAdmin:
             raise await self._exists_error(name)
         if (existing := find_collision(name, topics)) is not None:
             raise InvalidTopicError(
-                f"Topic '{name}' collides with existing topic '{existing}': '.' and '_' are the same in metric names."
+                f"Topic '{name}' collides with existing topic: {existing}. ('.' and '_' are the same in metric names.)"
             )
 
     async def _exists_error(self, name: str) -> TopicAlreadyExistsError:
@@ -148,11 +151,14 @@ class TopicAdmin:
 
     def _replicas_of(self, spec: TopicSpec, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
         if spec.assignment is not None:
-            if spec.num_partitions != BROKER_DEFAULT or spec.replication_factor != BROKER_DEFAULT:
-                raise InvalidRequestError(
-                    f"Topic '{spec.name}': with a manual assignment, partition count and replication factor must be "
-                    f"{BROKER_DEFAULT}, not {spec.num_partitions} and {spec.replication_factor}."
-                )
+            for name, value in (
+                ("replication factor", spec.replication_factor),
+                ("numPartitions", spec.num_partitions),
+            ):
+                if value != BROKER_DEFAULT:
+                    raise InvalidRequestError(
+                        f"A manual partition assignment was specified, but {name} was not set to {BROKER_DEFAULT}."
+                    )
             return _check_manual_assignment(spec.assignment, brokers)
         partitions = self._default_partitions() if spec.num_partitions == BROKER_DEFAULT else spec.num_partitions
         factor = spec.replication_factor
@@ -200,6 +206,8 @@ class TopicAdmin:
             return after
 
     async def _read_topic(self, topic: str) -> tuple[TopicAssignment, int]:
+        if not topic:
+            raise _unknown(topic)
         try:
             data, stat = await self._store.get(znodes.topic_path(topic))
         except NoNode:
@@ -222,10 +230,10 @@ class TopicAdmin:
             )
         if total < count:
             raise InvalidPartitionsError(
-                f"Topic '{before.topic}' currently has {count} partitions, which is higher than the requested {total}."
+                f"The topic {before.topic} currently has {count} partition(s); {total} would not be an increase."
             )
         if total == count:
-            raise InvalidPartitionsError(f"Topic '{before.topic}' already has {count} partitions.")
+            raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
         first_replicas = before.partitions[0].replicas
         if assignments is None:
             ids = sorted(brokers)
@@ -247,6 +255,8 @@ class TopicAdmin:
 
     async def delete_topic(self, topic: str) -> None:
         """Marks a topic for deletion by the controller. Does nothing if it is already marked."""
+        if not topic:
+            raise _unknown(topic)
         path = znodes.topic_path(topic)
         while True:
             try:
@@ -276,7 +286,7 @@ def _check_manual_assignment(
         raise InvalidPartitionsError("Manual assignment is empty: a topic needs at least one partition.")
     if sorted(assignment) != list(range(len(assignment))):
         raise InvalidReplicationAssignmentError(
-            f"Manual assignment must have the partitions 0 to {len(assignment) - 1}, not {sorted(assignment)}."
+            f"partitions should be a consecutive 0-based integer sequence, not {sorted(assignment)}"
         )
     factor = len(assignment[0])
     return {
@@ -290,7 +300,8 @@ def _check_added_assignments(
 ) -> dict[int, tuple[int, ...]]:
     if len(assignments) != total - count:
         raise InvalidReplicationAssignmentError(
-            f"Increasing the number of partitions by {total - count} but {len(assignments)} assignments provided."
+            f"Attempted to add {total - count} additional partition(s), but only {len(assignments)} assignment(s) were "
+            "specified."
         )
     return {
         partition: _check_replicas(partition, replicas, factor, brokers)
@@ -303,21 +314,21 @@ def _check_replicas(
 ) -> tuple[int, ...]:
     if not replicas:
         raise InvalidReplicationAssignmentError(
-            f"Partition {partition} has an empty replica list; it needs at least one replica."
+            f"The manual partition assignment includes an empty replica list. (Partition {partition})"
         )
-    listed = ", ".join(map(str, replicas))
-    if len(set(replicas)) != len(replicas):
-        raise InvalidReplicationAssignmentError(
-            f"Duplicate brokers not allowed in replica assignment: {listed} for partition {partition}."
-        )
-    unknown = [str(replica) for replica in replicas if replica not in brokers]
-    if unknown:
-        raise InvalidReplicationAssignmentError(
-            f"Unknown brokers {', '.join(unknown)} in the replica assignment of partition {partition}."
-        )
+    for position, replica in enumerate(replicas):
+        if replica in replicas[:position]:
+            raise InvalidReplicationAssignmentError(
+                f"The manual partition assignment includes the broker {replica} more than once. (Partition {partition})"
+            )
+        if replica not in brokers:
+            raise InvalidReplicationAssignmentError(
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered. "
+                f"(Partition {partition})"
+            )
     if len(replicas) != factor:
         raise InvalidReplicationAssignmentError(
-            f"Inconsistent replication factor between partitions: partition 0 has {factor}, partition {partition} has "
-            f"{len(replicas)}."
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {factor} replica(s). (Partition {partition})"
         )
     return tuple(replicas)

@@ -48,6 +48,8 @@ FEATURE = "/feature"
 DEFAULT_ENTITY = "<default>"
 TOPIC_CONFIGS = "topics"
 BROKER_CONFIGS = "brokers"
+GROUP_CONFIGS = "groups"
+CLIENT_METRICS_CONFIGS = "client-metrics"
 
 INITIAL_CONTROLLER_EPOCH = 0
 
@@ -64,6 +66,8 @@ PERSISTENT_PATHS = (
     "/config/users",
     "/config/brokers",
     "/config/ips",
+    "/config/groups",
+    "/config/client-metrics",
     "/admin",
     DELETE_TOPICS,
     ISR_CHANGES,

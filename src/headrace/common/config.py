@@ -27,6 +27,11 @@ class ConfigType(Enum):
     LIST = "list"
 
 
+def invalid_value(name: str, value: object, problem: str) -> ConfigError:
+    """Returns the error for a value, in the words of Kafka's ConfigException."""
+    return ConfigError(f"Invalid value {value} for configuration {name}: {problem}")
+
+
 @dataclass(frozen=True)
 class Synonym:
     """A broker config that sets the default of a topic config. `factor` converts its unit: hours to ms, for example."""
@@ -39,7 +44,7 @@ class Synonym:
         if self.factor == 1 or value <= 0:
             return value
         if value > LONG_MAX // self.factor:
-            raise ConfigError(f"{self.name}={value} is not a valid value: expected at most {LONG_MAX // self.factor}")
+            raise invalid_value(self.name, value, f"Value must be no more than {LONG_MAX // self.factor}")
         return value * self.factor
 
 
@@ -56,13 +61,15 @@ class ConfigKey:
     """The lowest allowed value."""
     high: float | None = None
     """The highest allowed value."""
+    also_allowed: tuple[int, ...] = ()
+    """Allowed values below `low`, such as -1 for a default."""
     choices: tuple[str, ...] | None = None
     synonyms: tuple[Synonym, ...] = ()
     """Broker configs that set the default; the first one that is set wins."""
     dynamic: bool = True
     """True if the value can be changed while the broker runs."""
     check: Callable[[Any], str | None] | None = None
-    """An additional check. Returns None, or a description of the expected value if the value is wrong."""
+    """An additional check. Returns None, or a sentence that says what is wrong with the value."""
 
     @property
     def attribute(self) -> str:
@@ -74,21 +81,39 @@ class ConfigKey:
         try:
             value = _PARSERS[self.type](raw)
         except ValueError:
-            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {self.expected()}") from None
-        if not self._in_bounds(value):
-            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {self.expected()}")
-        if self.check is not None and (expected := self.check(value)):
-            raise ConfigError(f"{key_name}={raw!r} is not a valid value: expected {expected}")
+            raise invalid_value(key_name, raw, self._type_problem()) from None
+        if self.choices is not None:
+            for item in value if isinstance(value, tuple) else (value,):
+                if item not in self.choices:
+                    raise invalid_value(key_name, item, f"String must be one of: {', '.join(self.choices)}")
+        elif problem := self._bounds_problem(value):
+            raise invalid_value(key_name, raw, problem)
+        if self.check is not None and (problem := self.check(value)):
+            raise invalid_value(key_name, raw, problem)
         return value
 
-    def _in_bounds(self, value: Any) -> bool:
-        if self.choices is not None:
-            return all(item in self.choices for item in (value if isinstance(value, tuple) else (value,)))
+    def _type_problem(self) -> str:
+        if self.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE):
+            return f"Not a number of type {self.type.name}"
+        if self.type is ConfigType.BOOLEAN:
+            return "Expected value to be either true or false"
+        return "Expected a comma-separated list" if self.type is ConfigType.LIST else "Expected value to be a string"
+
+    def _bounds_problem(self, value: Any) -> str | None:
         if self.type in (ConfigType.INT, ConfigType.LONG):
             limit = INT_MAX if self.type is ConfigType.INT else LONG_MAX
             if not -limit - 1 <= value <= limit:
-                return False
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+                return self._type_problem()
+        if value in self.also_allowed:
+            return None
+        low, high = (_shown(bound) for bound in (self.low, self.high))
+        if self.also_allowed and not (self.low or value) <= value <= (self.high or value):
+            return f"Value must be between {low} and {high} or equal to {', '.join(map(str, self.also_allowed))}"
+        if self.low is not None and value < self.low:
+            return f"Value must be at least {low}"
+        if self.high is not None and value > self.high:
+            return f"Value must be no more than {high}"
+        return None
 
     def format(self, value: Any) -> str | None:
         """Formats a value as a user would write it."""
@@ -104,10 +129,15 @@ class ConfigKey:
         if self.choices is not None:
             return f"{'a list of ' if self.type is ConfigType.LIST else ''}{' or '.join(self.choices)}"
         if self.low is not None and self.high is not None:
-            return f"{kind} from {self.low} to {self.high}"
+            also = "".join(f", or {value}" for value in self.also_allowed)
+            return f"{kind} from {self.low} to {self.high}{also}"
         if self.low is not None:
             return f"{kind} of at least {self.low}"
         return kind
+
+
+def _shown(bound: float | None) -> str:
+    return str(int(bound)) if bound is not None and bound == int(bound) else str(bound)
 
 
 def _digits(raw: object) -> str:

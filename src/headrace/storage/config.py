@@ -10,11 +10,16 @@ from headrace.records.compression import LEVELS, Compression
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+GZIP_DEFAULT_LEVEL = -1
+"""Stands for the codec's own default, as in zlib."""
 
 
 def _level_key(codec: Compression) -> ConfigKey:
     name = codec.name.lower()
     lowest, highest, default = LEVELS[codec]
+    also_allowed: tuple[int, ...] = ()
+    if codec is Compression.GZIP:
+        default, also_allowed = GZIP_DEFAULT_LEVEL, (GZIP_DEFAULT_LEVEL,)
     return ConfigKey(
         f"compression.{name}.level",
         ConfigType.INT,
@@ -22,12 +27,28 @@ def _level_key(codec: Compression) -> ConfigKey:
         f"The compression level to use if `compression.type` is `{name}`.",
         low=lowest,
         high=highest,
+        also_allowed=also_allowed,
         synonyms=(Synonym(f"compression.{name}.level"),),
     )
 
 
-def _check_policy(policies: tuple[str, ...]) -> str | None:
-    return None if policies else "at least one of compact and delete"
+def _tiered_storage_key(name: str, kind: ConfigType, default: object, *, broker_key: str | None = None) -> ConfigKey:
+    """Returns a key of tiered storage, which does not exist here. Kafka accepts these keys without it, too."""
+    return ConfigKey(
+        name,
+        kind,
+        default,
+        "No effect: there is no tiered storage.",
+        low=None if kind is ConfigType.BOOLEAN else -2,
+        synonyms=() if broker_key is None else (Synonym(broker_key),),
+        check=_check_tiered_storage if name == "remote.storage.enable" else None,
+    )
+
+
+def _check_tiered_storage(enabled: bool) -> str | None:
+    if not enabled:
+        return None
+    return "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
 
 
 LOG_KEYS = ConfigTable(
@@ -37,10 +58,9 @@ LOG_KEYS = ConfigTable(
             ConfigType.LIST,
             ("delete",),
             "The retention policy for old segments: `delete` deletes segments by age and size, `compact` keeps the "
-            "last record of each key. Both may be combined.",
+            "last record of each key. Both may be combined. With none of them, no record is deleted.",
             choices=("compact", "delete"),
             synonyms=(Synonym("log.cleanup.policy"),),
-            check=_check_policy,
         ),
         ConfigKey(
             "compression.type",
@@ -51,6 +71,11 @@ LOG_KEYS = ConfigTable(
             synonyms=(Synonym("compression.type"),),
         ),
         _level_key(Compression.GZIP),
+        _tiered_storage_key("local.retention.bytes", ConfigType.LONG, -2, broker_key="log.local.retention.bytes"),
+        _tiered_storage_key("local.retention.ms", ConfigType.LONG, -2, broker_key="log.local.retention.ms"),
+        _tiered_storage_key("remote.log.copy.disable", ConfigType.BOOLEAN, False),
+        _tiered_storage_key("remote.log.delete.on.disable", ConfigType.BOOLEAN, False),
+        _tiered_storage_key("remote.storage.enable", ConfigType.BOOLEAN, False),
         _level_key(Compression.LZ4),
         _level_key(Compression.ZSTD),
         ConfigKey(
@@ -352,6 +377,8 @@ class LogConfig:
     flush_messages: int
     flush_ms: int
     index_interval_bytes: int
+    local_retention_bytes: int
+    local_retention_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -360,6 +387,9 @@ class LogConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
@@ -373,8 +403,8 @@ class LogConfig:
         config = cls(**LOG_KEYS.parse(properties or {}))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
-                f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not be greater than "
-                f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
+                f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
             )
         return config
 
@@ -404,9 +434,14 @@ class LogConfig:
             return None
         return Compression.from_name(self.compression_type.replace("uncompressed", "none"))
 
+    @property
+    def _gzip_level(self) -> int:
+        level = self.compression_gzip_level
+        return LEVELS[Compression.GZIP][2] if level == GZIP_DEFAULT_LEVEL else level
+
     def level_of(self, codec: Compression) -> int | None:
         levels: dict[Compression, int] = {
-            Compression.GZIP: self.compression_gzip_level,
+            Compression.GZIP: self._gzip_level,
             Compression.LZ4: self.compression_lz4_level,
             Compression.ZSTD: self.compression_zstd_level,
         }

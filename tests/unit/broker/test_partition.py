@@ -291,5 +291,5 @@ class TestDeleteRecords:
         partition = replicas.lead()
         partition.append(make_batch(), 1)
         replicas.manager.update_configs({"orders": LogConfig.from_properties({"cleanup.policy": "compact"})})
-        with pytest.raises(PolicyViolationError, match=r"cleanup\.policy does not include delete"):
+        with pytest.raises(PolicyViolationError, match=r"due to the configured policy"):
             partition.delete_records(1)

@@ -9,6 +9,7 @@ The module `kafka_only` lists Kafka's keys that have no effect or are refused.
 """
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -35,6 +36,18 @@ from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 from headrace.storage.files import FileSystem
 
+_THROTTLED_REPLICA = re.compile(r"\d+:\d+")
+
+
+def _check_throttled_replicas(replicas: tuple[str, ...]) -> str | None:
+    if replicas == ("*",) or all(_THROTTLED_REPLICA.fullmatch(replica) for replica in replicas):
+        return None
+    return (
+        "It must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
 _REPLICATION_KEYS = [
     ConfigKey(
         "min.insync.replicas",
@@ -56,12 +69,14 @@ _REPLICATION_KEYS = [
         ConfigType.LIST,
         (),
         "Replicas whose replication is throttled at the follower: `partition:broker`, or `*`. (No effect yet.)",
+        check=_check_throttled_replicas,
     ),
     ConfigKey(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
         "Replicas whose replication is throttled at the leader: `partition:broker`, or `*`. (No effect yet.)",
+        check=_check_throttled_replicas,
     ),
 ]
 
@@ -317,6 +332,7 @@ def _broker_keys_of(key: ConfigKey) -> Iterator[ConfigKey]:
             f"The default of `{key.name}` for topics{', in a coarser unit' if scaled else ''}. {key.doc}",
             low=None if key.low is None else min(key.low, 1) if scaled else key.low,
             high=None if scaled else key.high,
+            also_allowed=key.also_allowed,
             choices=key.choices,
             check=key.check,
             dynamic=not scaled,  # as in Kafka

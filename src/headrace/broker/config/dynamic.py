@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Any
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS, parse_per_ip_overrides
+from headrace.broker.config.kafka_only import DYNAMIC_WITHOUT_EFFECT, NO_EFFECT
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.config import ConfigTable
 from headrace.common.errors import ConfigError, InvalidConfigurationError, InvalidRequestError
@@ -28,21 +29,6 @@ from headrace.net.limits import Limits
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 
 _logger = logging.getLogger(__name__)
-
-DYNAMIC_WITHOUT_EFFECT = frozenset(
-    {
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
-        "log.cleaner.threads",
-        "max.connection.creation.rate",
-        "metric.reporters",
-        "num.io.threads",
-        "num.network.threads",
-        "num.replica.fetchers",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    }
-)
-"""Dynamic configs of Kafka that have no effect here. They are accepted so that scripts keep working."""
 
 
 class ConfigSource(IntEnum):
@@ -54,6 +40,8 @@ class ConfigSource(IntEnum):
     SERVER = 4
     DEFAULT = 5
     LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +78,9 @@ class DynamicConfig:
         self._this_broker: dict[str, str] = {}
         self._merged = self._server
         self._values = self._parse(self._merged)
+        self.groups: dict[str, dict[str, str]] = {}
+        """The configs of groups, and of client metrics subscriptions. (See `config.groups`.)"""
+        self.client_metrics: dict[str, dict[str, str]] = {}
         self._overrides: dict[str, dict[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
         """Topics with overrides."""
@@ -174,6 +165,16 @@ class DynamicConfig:
             for listener in self.on_topics_changed:
                 listener(changed)
 
+    # ---- groups and client metrics
+
+    def set_group_overrides(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Applies the configs of a group."""
+        _replace(self.groups, group_id, overrides)
+
+    def set_client_metrics_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Applies the configs of a client metrics subscription."""
+        _replace(self.client_metrics, name, overrides)
+
     # ---- this broker
 
     def broker(self, name: str) -> Any:
@@ -203,11 +204,13 @@ class DynamicConfig:
         static = [name for name in overrides if name in BROKER_KEYS.keys and not BROKER_KEYS.keys[name].dynamic]
         if static:
             raise InvalidRequestError(
-                f"Cannot update these configs dynamically: {', '.join(static)}. Change server.properties and restart "
+                f"Cannot update these configs dynamically: [{', '.join(static)}]. Change server.properties and restart "
                 f"the broker"
             )
         for name in overrides:
             if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT:
+                if name in NO_EFFECT:
+                    raise InvalidRequestError(f"Cannot update {name} dynamically: {NO_EFFECT[name]}")
                 raise InvalidRequestError(_unknown("broker", name, BROKER_KEYS))
         try:
             for name, value in overrides.items():
@@ -233,6 +236,10 @@ class DynamicConfig:
                 error,
             )
             return
+        for name in usable.keys() & DYNAMIC_WITHOUT_EFFECT:
+            if layer.get(name) != usable[name]:
+                reason = NO_EFFECT.get(name, "clusters of several brokers are not supported yet")
+                _logger.warning("Broker %d: the dynamic config %s has no effect: %s", self.node_id, name, reason)
         layer.clear()
         layer.update(usable)
         before, self._values, self._merged = self._values, self._parse(merged), merged
@@ -285,6 +292,13 @@ class DynamicConfig:
             )
             return False
         return True
+
+
+def _replace(resources: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:
+    if overrides:
+        resources[name] = dict(overrides)
+    else:
+        resources.pop(name, None)
 
 
 def _unknown(kind: str, name: str, table: ConfigTable) -> str:

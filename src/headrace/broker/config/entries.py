@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
 from headrace.broker.config.dynamic import ConfigSource, DynamicConfig
-from headrace.common.config import ConfigKey, ConfigType
+from headrace.common.config import ConfigKey, ConfigTable, ConfigType
 from headrace.common.errors import ConfigError
 
 _TYPE_NUMBERS = {
@@ -127,6 +127,20 @@ def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
     # The id may be the one in the log directories' meta.properties.
     value = str(dynamic_config.node_id) if name in ("node.id", "broker.id") else show_value(dynamic_config.broker(name))
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
+
+
+def named_entries(table: ConfigTable, overrides: Mapping[str, str], source: ConfigSource) -> list[ConfigEntry]:
+    """Returns all config entries of a group or of a client metrics subscription."""
+    entries: list[ConfigEntry] = []
+    for name, key in sorted(table.keys.items()):
+        default = show_value(key.default)
+        synonyms = [ConfigSynonym(synonym.name, default, ConfigSource.DEFAULT) for synonym in key.synonyms]
+        entry_source, value = ConfigSource.DEFAULT, default
+        if name in overrides:
+            entry_source, value = source, _normalize(key, overrides[name])
+            synonyms.insert(0, ConfigSynonym(name, value, source))
+        entries.append(ConfigEntry(name, value, entry_source, False, _TYPE_NUMBERS[key.type], key.doc, tuple(synonyms)))
+    return entries
 
 
 def all_brokers_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:

@@ -140,7 +140,7 @@ _WITHOUT_EFFECT = {
         metrics.num.samples metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
     """,
     "there is no tiered storage": """
-        follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms
+        follower.fetch.last.tiered.offset.enable
         remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
         remote.log.index.file.cache.ttl.ms remote.log.manager.copier.thread.pool.size
         remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
@@ -168,6 +168,37 @@ _WITHOUT_EFFECT = {
 
 NO_EFFECT = {name: reason for reason, names in _WITHOUT_EFFECT.items() for name in names.split()}
 """Each key with the reason why it has no effect."""
+
+DYNAMIC_WITHOUT_EFFECT = frozenset(
+    {
+        "follower.fetch.last.tiered.offset.enable",
+        "follower.replication.throttled.rate",
+        "group.consumer.assignment.interval.ms",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.share.assignment.interval.ms",
+        "group.streams.assignment.interval.ms",
+        "leader.replication.throttled.rate",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "metric.reporters",
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.fetchers",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "share.coordinator.cached.buffer.max.bytes",
+    }
+)
+"""Dynamic configs of Kafka that have no effect here. They are accepted so that scripts keep working; the broker logs a
+warning. The dynamic configs of TLS and SASL are not in this set: a user who alters them relies on them."""
 
 REFUSED = {
     "alter.config.policy.class.name": "Java policies are not supported",

@@ -3,10 +3,11 @@
 This is the older API (KIP-133). IncrementalAlterConfigs changes single configs.
 
 Behavior:
-- Resources are topics, this broker, and all brokers (name ""). Each succeeds or fails on its own.
+- Resources are topics, this broker, all brokers (name ""), groups, and client metrics subscriptions. Each succeeds or
+  fails on its own.
 - Loggers can be changed only with IncrementalAlterConfigs, as in Kafka.
 
-Not supported: policies (`alter.config.policy.class.name`), client metrics and groups.
+Not supported: policies (`alter.config.policy.class.name`).
 
 Version notes (0 to 2): 2 is flexible.
 """
@@ -51,8 +52,6 @@ def _configs_of(resource: AlterConfigsResource) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
-            raise InvalidRequestError(
-                f"Null value not supported for config {config.name}: leave it out to use the default"
-            )
+            raise InvalidRequestError(f"Null value not supported for : {config.name} (leave it out to use the default)")
         configs[config.name] = config.value
     return configs

@@ -46,7 +46,7 @@ async def handle(
         result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         try:
             if counts[topic.name] > 1:
-                raise InvalidRequestError(f"Duplicate topic in request: {topic.name}")
+                raise InvalidRequestError("Duplicate topic name.")
             await _create(image, topic_admin, topic, request.validate_only)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
@@ -69,7 +69,7 @@ async def _create(
 ) -> None:
     existing = image.topic(topic.name)
     if topic.count - (len(existing.partitions) if existing is not None else 0) > MAX_PARTITIONS:
-        raise PolicyViolationError(f"A request can create at most {MAX_PARTITIONS} partitions")
+        raise PolicyViolationError(f"Excessively large number of partitions per request. (At most {MAX_PARTITIONS})")
     assignments = None
     if topic.assignments is not None:
         assignments = [list(assignment.broker_ids) for assignment in topic.assignments]

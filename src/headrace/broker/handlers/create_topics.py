@@ -105,7 +105,7 @@ class _Creation:
 
     async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
         if self._counts[topic.name] > 1:
-            raise InvalidRequestError(f"Duplicate topic in request: {topic.name}")
+            raise InvalidRequestError("Duplicate topic name.")
         self._check_limit(topic)
         configs = _configs_of(topic)
         created = await self._topic_admin.create_topic(
@@ -136,7 +136,7 @@ class _Creation:
             partitions = self._default_partitions
         if self._partitions + partitions > MAX_PARTITIONS:
             raise PolicyViolationError(
-                f"A request can create at most {MAX_PARTITIONS} partitions, topic '{topic.name}' exceeds the limit"
+                f"Excessively large number of partitions per request. (At most {MAX_PARTITIONS})"
             )
         self._partitions += max(partitions, 0)
 
@@ -145,7 +145,7 @@ def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise InvalidConfigurationError(f"Null value not supported for topic config {config.name}")
+            raise InvalidConfigurationError(f"Null value not supported for topic configs: {config.name}")
         configs[config.name] = config.value
     return configs
 
@@ -157,7 +157,7 @@ def _assignment_of(topic: CreatableTopic) -> dict[int, list[int]] | None:
     for partition in topic.assignments:
         if partition.partition_index in assignment:
             raise InvalidReplicationAssignmentError(
-                f"The request assigns replicas to partition {topic.name}-{partition.partition_index} more than once"
+                f"Found multiple manual partition assignments for partition {partition.partition_index}"
             )
         assignment[partition.partition_index] = list(partition.broker_ids)
     return assignment

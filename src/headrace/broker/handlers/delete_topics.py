@@ -102,13 +102,11 @@ def _identity(image: MetadataImage, topic: DeleteTopicState) -> object:
 
 def _check(config: BrokerConfig, topic: DeleteTopicState, count: int, api_version: int) -> None:
     if topic.name is not None and topic.topic_id != ZERO_UUID:
-        raise InvalidRequestError(
-            f"A topic must be given by name or by id, not by both: {topic.name}, {topic.topic_id}"
-        )
+        raise InvalidRequestError("You may not specify both topic name and topic id.")
     if topic.name is None and topic.topic_id == ZERO_UUID:
-        raise InvalidRequestError("A topic must be given by name or by id, this one has neither")
+        raise InvalidRequestError("Neither topic name nor id were specified.")
     if count > 1:
-        raise InvalidRequestError(f"Duplicate topic in request: {topic.name or topic.topic_id}")
+        raise InvalidRequestError("Duplicate topic id." if topic.name is None else "Duplicate topic name.")
     if not config.delete_topic_enable:
         if api_version < _FIRST_WITH_DISABLED_ERROR:
             raise InvalidRequestError(_DISABLED)
@@ -120,5 +118,5 @@ def _find(image: MetadataImage, topic: DeleteTopicState) -> tuple[str, Uuid]:
         return topic.name, image.topic_id(topic.name) or ZERO_UUID
     name = image.topic_name(topic.topic_id)
     if name is None:
-        raise UnknownTopicIdError(f"No topic has the id {topic.topic_id}")
+        raise UnknownTopicIdError(f"This server does not host this topic ID. ({topic.topic_id})")
     return name, topic.topic_id

@@ -51,7 +51,7 @@ def handle(
 def _check_endpoint_type(requested: int) -> None:
     if requested == CONTROLLERS:
         raise MismatchedEndpointTypeError(
-            f"The request was sent to an endpoint of type {BROKERS} (broker), but wanted type {requested} (controller)"
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         )
     if requested != BROKERS:
         raise UnsupportedEndpointTypeError(

@@ -1,11 +1,12 @@
-"""DescribeConfigs: the configs of topics, of this broker, of all brokers (name ""), and of this broker's loggers.
+"""DescribeConfigs: the configs of topics, this broker, all brokers (name ""), this broker's loggers, groups, and client
+metrics subscriptions.
 
 Behavior:
 - Null or no keys request all configs of a resource. Unknown keys are omitted.
 - A broker serves its own configs only.
 - The documentation is Headrace's own.
 
-Not supported: client metrics and groups, which have no configs yet, and passwords, because no key is a password.
+Not supported: passwords, because no key is a password.
 
 Version notes (1 to 4):
 - 1 has sources and synonyms (KIP-226)
@@ -69,7 +70,7 @@ def _describe(
 
 def _loggers_of(config_resources: ConfigResources, name: str) -> list[ConfigEntry]:
     if name == "":
-        raise InvalidRequestError("The broker id is missing: loggers belong to one broker")
+        raise InvalidRequestError("Broker id must not be empty: loggers belong to one broker")
     config_resources.check_broker_id(name)
     return logger_entries()
 

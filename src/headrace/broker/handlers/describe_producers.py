@@ -83,7 +83,7 @@ def _find_log(config: BrokerConfig, image: MetadataImage, replicas: ReplicaManag
     if partition is None:
         if image.partition(topic, index) is not None:
             raise NotLeaderForPartitionError(f"Broker {config.node_id} is not a replica of partition {topic}-{index}")
-        raise UnknownTopicOrPartitionError(f"Partition {topic}-{index} does not exist")
+        raise UnknownTopicOrPartitionError(f"This server does not host this topic-partition. ({topic}-{index})")
     if partition.log is None:
         raise KafkaStorageError(f"The log directory of partition {topic}-{index} is offline")
     return partition.log

@@ -6,10 +6,10 @@
     3 SUBTRACT   removes values from a list
 
 Behavior:
-- Resources are topics, this broker, all brokers (name ""), and this broker's loggers. Each resource succeeds or
-  fails on its own, with all its changes.
+- Resources are topics, this broker, all brokers (name ""), this broker's loggers, groups, and client metrics
+  subscriptions. Each resource succeeds or fails on its own, with all its changes.
 
-Not supported: policies (`alter.config.policy.class.name`), client metrics and groups.
+Not supported: policies (`alter.config.policy.class.name`).
 
 Version notes (0 to 1): 1 is flexible.
 """
@@ -84,7 +84,7 @@ def _check(resource: AlterConfigsResource) -> None:
                 f"Unknown config operation {config.config_operation} for {config.name}: expected 0 to 3"
             )
         if config.value is None and config.config_operation != Operation.DELETE:
-            raise InvalidRequestError(f"Null value not supported for {config.name}: only DELETE has no value")
+            raise InvalidRequestError(f"Null value not supported for : {config.name} (only DELETE has no value)")
 
 
 def _changed(
@@ -107,9 +107,7 @@ def _changed_list(
     operation = Operation(config.config_operation)
     key = find_key(resource_type, config.name)
     if key is None or key.type is not ConfigType.LIST:
-        raise InvalidConfigurationError(
-            f"Config value {operation.name.lower()} is not allowed for config key {config.name}: it is not a list"
-        )
+        raise InvalidConfigurationError(f"Can't {operation.name} to key {config.name} because its type is not LIST.")
     if before is None:
         before = show_value(config_resources.inherited_value(resource_type, key))
     items, operands = _split(before), _split(config.value)
@@ -128,7 +126,7 @@ def _change_loggers(config_resources: ConfigResources, resource: AlterConfigsRes
         operation = Operation(config.config_operation)
         if operation not in (Operation.SET, Operation.DELETE):
             raise InvalidRequestError(
-                f"{operation.name} operation is not allowed for logger {config.name}: use SET or DELETE"
+                f"{operation.name} operation is not allowed for the BROKER_LOGGER resource (logger {config.name})"
             )
         check_level(config.name, _level_of(config))
     if not validate_only:

@@ -33,8 +33,10 @@ def handle(request: JoinGroupRequest, context: RequestContext, *, coordinators: 
         return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
 
     def reply(response: JoinGroupResponse) -> None:
-        if response.protocol_name is None and version < _FIRST_WITH_NULL_PROTOCOL:
-            response.protocol_name = ""
+        if version < _FIRST_WITH_NULL_PROTOCOL:
+            response.protocol_name = response.protocol_name or ""
+        elif response.error_code:
+            response.protocol_name = None
         context.reply(response)
 
     run_member_operation(

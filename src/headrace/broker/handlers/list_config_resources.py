@@ -2,13 +2,14 @@
 
 Behavior:
 - An unknown resource type fails the whole request with UNSUPPORTED_VERSION, as in Kafka.
-- Client metrics and groups have no configs yet, so none are listed.
+- Groups and client metrics subscriptions are listed if they have configs.
 
 Version notes (0 to 1):
 - 0 lists client metrics only (KIP-714, as ListClientMetricsResources)
 - 1 lists the requested types, or all (KIP-1142)
 """
 
+from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ResourceType
 from headrace.broker.dispatch import RequestContext, api
 from headrace.cluster.metadata_image import MetadataImage
@@ -23,7 +24,11 @@ from headrace.protocol.messages.list_config_resources import (
 
 @api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
 def handle(
-    request: ListConfigResourcesRequest, context: RequestContext, *, image: MetadataImage
+    request: ListConfigResourcesRequest,
+    context: RequestContext,
+    *,
+    dynamic_config: DynamicConfig,
+    image: MetadataImage,
 ) -> ListConfigResourcesResponse:
     types = set(request.resource_types or ResourceType) if context.api_version > 0 else {ResourceType.CLIENT_METRICS}
     if not types <= set(ResourceType):
@@ -32,14 +37,14 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)
             for resource_type in sorted(types)
-            for name in _names(image, ResourceType(resource_type))
+            for name in _names(dynamic_config, image, ResourceType(resource_type))
         ]
     )
 
 
-def _names(image: MetadataImage, resource_type: ResourceType) -> list[str]:
+def _names(dynamic_config: DynamicConfig, image: MetadataImage, resource_type: ResourceType) -> list[str]:
     if resource_type is ResourceType.TOPIC:
         return sorted(image.topics)
     if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(broker_id) for broker_id in sorted(image.brokers)]
-    return []
+    return sorted(dynamic_config.groups if resource_type is ResourceType.GROUP else dynamic_config.client_metrics)

@@ -16,7 +16,7 @@ def _check_patterns(values: tuple[str, ...]) -> str | None:
         try:
             re.compile(value)
         except re.error as error:
-            return f"a list of regular expressions; {value!r} is invalid: {error}"
+            return f"{value!r} is not a regular expression: {error}"
     return None
 
 

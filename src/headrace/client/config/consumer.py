@@ -16,7 +16,7 @@ _RESET = re.compile(r"earliest|latest|none|smallest|beginning|largest|end|error|
 def _check_reset(value: str) -> str | None:
     if _RESET.fullmatch(value):
         return None
-    return "earliest, latest, none or by_duration: followed by an ISO 8601 duration (by_duration:PT1H)"
+    return "Expected earliest, latest, none or by_duration: followed by an ISO 8601 duration (by_duration:PT1H)"
 
 
 CONSUMER_KEYS = ClientTable(

@@ -127,9 +127,7 @@ def test_broker_keys_define_topic_defaults() -> None:
     assert hours.parse("-1") == -1
     assert BROKER_KEYS.keys["log.roll.hours"].low == 1
     assert BROKER_KEYS.keys["min.insync.replicas"].default == 1
-    assert "log.roll.hours='0' is not a valid value: expected a value of type int of at least 1" in error_of(
-        log_roll_hours="0"
-    )
+    assert error_of(log_roll_hours="0") == "Invalid value 0 for configuration log.roll.hours: Value must be at least 1"
     config = BrokerConfig.from_properties({"log.retention.hours": "2"})
     assert TOPIC_KEYS.defaults_from_server(config.properties) == {"retention.ms": 7_200_000}
 
@@ -154,7 +152,7 @@ def test_broker_ids(given: dict[str, str], expected: int) -> None:
 
 def test_node_id_and_broker_id_must_be_equal() -> None:
     assert error_of(node_id="1", broker_id="2") == "node.id=1 and broker.id=2 must be equal, or only one of them set"
-    assert error_of(node_id="-1").startswith("node.id='-1' is not a valid value")
+    assert error_of(node_id="-1").startswith("Invalid value -1 for configuration node.id")
 
 
 def test_takes_a_missing_id_from_meta_properties(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_listener_prefixed_keys_have_no_effect() -> None:
     ],
 )
 def test_error_names_the_invalid_value(key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{key}='{value}' is not a valid value: expected ") as caught:
+    with pytest.raises(ConfigError, match=f"^Invalid value .* for configuration {key}: ") as caught:
         BrokerConfig.from_properties({key: value})
     assert "\n" not in str(caught.value)
 
@@ -317,7 +315,7 @@ def test_memory_of_requests_fits_the_largest_request() -> None:
 
 
 def test_min_compaction_lag_must_not_exceed_max() -> None:
-    assert "min.compaction.lag.ms=10 must not be greater than max.compaction.lag.ms=5" in error_of(
+    assert "min.compaction.lag.ms (10) > max.compaction.lag.ms (5)" in error_of(
         log_cleaner_min_compaction_lag_ms="10", log_cleaner_max_compaction_lag_ms="5"
     )
 

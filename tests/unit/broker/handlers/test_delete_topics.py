@@ -56,11 +56,11 @@ def test_refuses_both_or_neither_of_name_and_id(broker: AdminBroker) -> None:
     both, neither = delete(broker, ("t", made.topic_id), (None, ZERO_UUID))
     assert (both.error_code, both.error_message) == (
         InvalidRequestError.code,
-        f"A topic must be given by name or by id, not by both: t, {made.topic_id}",
+        "You may not specify both topic name and topic id.",
     )
     assert (neither.error_code, neither.error_message) == (
         InvalidRequestError.code,
-        "A topic must be given by name or by id, this one has neither",
+        "Neither topic name nor id were specified.",
     )
     assert broker.image.has_topic("t")
 
@@ -71,9 +71,9 @@ def test_refuses_duplicate_topics(broker: AdminBroker) -> None:
     assert [(result.name, result.error_code) for result in results] == [("t", InvalidRequestError.code)]
     results = delete(broker, ("t", ZERO_UUID), (None, made.topic_id), (None, other.topic_id), (None, other.topic_id))
     assert [(result.error_code, result.error_message) for result in results] == [
-        (InvalidRequestError.code, "Duplicate topic in request: t"),
-        (InvalidRequestError.code, f"Duplicate topic in request: {made.topic_id}"),
-        (InvalidRequestError.code, f"Duplicate topic in request: {other.topic_id}"),
+        (InvalidRequestError.code, "Duplicate topic name."),
+        (InvalidRequestError.code, "Duplicate topic id."),
+        (InvalidRequestError.code, "Duplicate topic id."),
     ]
     assert set(broker.image.topics) == {"t", "other"}
 

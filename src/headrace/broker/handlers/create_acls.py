@@ -1,0 +1,15 @@
+"""CreateAcls: there is no authorizer, so each ACL gets SECURITY_DISABLED, as in Kafka without one.
+
+Version notes (1 to 3): 1 has pattern types (KIP-290), 2 is flexible, 3 has user resources.
+"""
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import SecurityDisabledError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+
+@api(ApiKey.CREATE_ACLS, 1, 3)
+def handle(request: CreateAclsRequest, _: RequestContext) -> CreateAclsResponse:
+    disabled = AclCreationResult(error_code=SecurityDisabledError.code, error_message="No Authorizer is configured.")
+    return CreateAclsResponse(results=[disabled] * len(request.creations))

@@ -1,0 +1,17 @@
+"""DeleteAcls: there is no authorizer, so each filter gets SECURITY_DISABLED, as in Kafka without one.
+
+Version notes (1 to 3): 1 has pattern types (KIP-290), 2 is flexible, 3 has user resources.
+"""
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import SecurityDisabledError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+
+@api(ApiKey.DELETE_ACLS, 1, 3)
+def handle(request: DeleteAclsRequest, _: RequestContext) -> DeleteAclsResponse:
+    disabled = DeleteAclsFilterResult(
+        error_code=SecurityDisabledError.code, error_message="No Authorizer is configured."
+    )
+    return DeleteAclsResponse(filter_results=[disabled] * len(request.filters))
