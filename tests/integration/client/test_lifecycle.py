@@ -92,6 +92,24 @@ def test_close_stops_the_thread_and_is_idempotent(broker: EmbeddedBroker, make: 
         use(client)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda producer: producer.send("t", b"value"),
+        lambda producer: producer.init_transactions(),
+        lambda producer: producer.begin_transaction(),
+        lambda producer: producer.send_offsets_to_transaction({}, "group"),
+        lambda producer: producer.commit_transaction(),
+        lambda producer: producer.abort_transaction(),
+    ],
+)
+def test_closed_producer_names_the_reason(broker: EmbeddedBroker, call: Callable[[Producer], Any]) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="closed")
+    producer.close()
+    with pytest.raises(IllegalStateError, match="Cannot perform operation after producer has been closed"):
+        call(producer)
+
+
 @pytest.mark.parametrize("make", KINDS, ids=IDS)
 def test_garbage_collected_client_is_closed_with_a_warning(broker: EmbeddedBroker, make: Make) -> None:
     before = client_threads()

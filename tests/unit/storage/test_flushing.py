@@ -32,6 +32,21 @@ def test_flushes_up_to_offset(make_log: MakeLog) -> None:
     assert log.recovery_point == 4
 
 
+def test_sealed_segment_is_synced_once(make_log: MakeLog) -> None:
+    log = make_log(runner=DeferredRunner())
+    append(log)
+    log.roll()
+    append(log)
+    sealed = log.segments.first
+    assert sealed.needs_sync
+    log.flush()
+    assert not sealed.needs_sync
+    append(log)
+    task = log.begin_flush()
+    assert task is not None
+    assert [item for item, _ in task.changes if item is sealed] == []
+
+
 def test_flush_messages_forces_flush(make_log: MakeLog) -> None:
     log = make_log({"flush.messages": 3})
     points = []

@@ -108,6 +108,15 @@ def test_later_generation_wins() -> None:
         assert assignor.assign(topics, group) == {"old": tps("a1"), "new": tps("a0")}
 
 
+def test_moved_partition_returns_to_owner_of_earlier_generation() -> None:
+    group = {
+        "abe": Subscription(("a", "missing")),
+        "new": Subscription(("a",), sticky_data(tps("a0 a1 a2"), 5)),
+        "zed": Subscription(("a",), sticky_data(tps("a0"), 4)),
+    }
+    assert StickyAssignor().assign(Topics({"a": 3}), group) == {"abe": tps("a1"), "new": tps("a2"), "zed": tps("a0")}
+
+
 def test_disputed_partition_is_first_unassigned() -> None:
     group = {
         "one": Subscription(("a",), None, tuple(tps("a0 a1")), 3),
