@@ -41,6 +41,7 @@ def test_reads_exactly_the_range(headrace_broker: EmbeddedBroker, headrace_topic
     send(headrace_broker, headrace_topic, [b"%d" % number for number in range(100)], linger_ms=50)
     assert client.partitions([headrace_topic, "nowhere"]) == {headrace_topic: [0]}
     assert headrace_topic in client.topics()
+    assert client.offsets({}) == {}
     assert client.offsets({tp: EARLIEST}) == {tp: 0}
     assert client.offsets({tp: LATEST}) == {tp: 100}
     assert client.offsets({tp: 1_700_000_000_040}) == {tp: 40}

@@ -47,6 +47,15 @@ def test_sealed_segment_is_synced_once(make_log: MakeLog) -> None:
     assert [item for item, _ in task.changes if item is sealed] == []
 
 
+def test_flush_syncs_producer_snapshots(make_log: MakeLog) -> None:
+    log = make_log(runner=DeferredRunner())
+    append(log)
+    log.roll()
+    task = log.begin_flush()
+    assert task is not None
+    assert [file.path.name for file in task.opened if file.path.suffix == ".snapshot"] == [f"{1:020}.snapshot"]
+
+
 def test_flush_messages_forces_flush(make_log: MakeLog) -> None:
     log = make_log({"flush.messages": 3})
     points = []

@@ -220,6 +220,14 @@ def test_next_segment_starts_at_log_end_despite_gap(make_log: MakeLog) -> None:
     assert bases(log) == [0, 10]
 
 
+def test_next_segment_starts_at_log_end_despite_gap_at_high_offsets(make_log: MakeLog) -> None:
+    log = make_log({"segment.bytes": 1024})
+    log.truncate_fully_and_start_at(2 * FAR)
+    log.append_as_follower(make_batch(count=10, base_offset=2 * FAR))
+    log.append_as_follower(make_batch(count=10, base_offset=2 * FAR + 50))
+    assert bases(log) == [2 * FAR, 2 * FAR + 10]
+
+
 def test_sealing_truncates_preallocated_segment(make_log: MakeLog, tmp_path: Path) -> None:
     log = make_log({"preallocate": True, "segment.bytes": 100_000})
     append(log)

@@ -125,6 +125,16 @@ def test_truncation_reopens_transaction(make_log: MakeLog) -> None:
     assert log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted == []
 
 
+def test_completed_transactions_stay_stable_after_truncation(make_log: MakeLog) -> None:
+    log = make_log()
+    send(log, 1, transactional=True)
+    end_transaction(log, 1, ControlType.COMMIT)
+    append(log, count=1)
+    append(log, count=1)
+    log.truncate_to(3)
+    assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+
+
 def test_truncation_below_log_start_restarts_log(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.delete_records(5)

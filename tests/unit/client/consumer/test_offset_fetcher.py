@@ -252,6 +252,26 @@ class TestTruncation:
 
         run(test())
 
+    def test_validation_of_position_before_seek_is_ignored(self):
+        """The response says that epoch 0 ends at 5. That is below the new position, which has epoch 1."""
+
+        async def test():
+            logs = make_logs(brokers=2)
+            logs.move(("t", 0), 2)
+            logs.append(("t", 0), b"5", b"6")
+            async with logs.consumer(auto_offset_reset="earliest") as consumer:
+                await consumer.beginning_offsets([T0])
+                logs.broker(2).latency = 1.0
+                consumer.assign([T0])
+                consumer.seek(T0, OffsetAndMetadata(2, "", 0))
+                await asyncio.sleep(0.5)
+                assert len(logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)) == 1
+                consumer.seek(T0, OffsetAndMetadata(6, "", 1))
+                await asyncio.sleep(5)
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [6]
+
+        run(test())
+
     def test_leader_does_not_know_epoch(self):
         async def test():
             logs = make_logs()

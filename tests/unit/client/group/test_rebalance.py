@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.group.consumer_protocol import Assignment
+from headrace.client.group.coordinator_client import CoordinatorClient
 from headrace.client.group.member import Member, MemberState
 from headrace.client.group.rebalance import Rebalance, RetryJoin
+from headrace.common.errors import InconsistentGroupProtocolError
 from headrace.common.types import TopicPartition
+from headrace.protocol.messages.join_group import JoinGroupResponse
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
@@ -22,6 +26,9 @@ class RecordingAssignor:
 
     def __init__(self) -> None:
         self.assignments: list[tuple[list[TopicPartition], int]] = []
+
+    def user_data(self, topics: object) -> bytes | None:
+        return None
 
     def on_assignment(self, assigned: list[TopicPartition], generation: int) -> None:
         self.assignments.append((assigned, generation))
@@ -63,6 +70,15 @@ class Bench:
         self.member.transition_to(MemberState.JOINING)
         self.member.joined(generation, "me", "recording", False)
         self.member.transition_to(MemberState.STABLE)
+
+    def use_coordinator(self, response: Any) -> None:
+        """Makes the coordinator send this response."""
+
+        async def send(request: Any, **options: Any) -> Any:
+            return response
+
+        sender: Any = SimpleNamespace(send=send)
+        self.rebalance._coordinator = CoordinatorClient(sender)
 
     def _step(self, name: str, *details: Any) -> None:
         self.before.get(name, lambda: None)()
@@ -169,6 +185,33 @@ def test_member_removed_while_it_revokes_does_not_take_the_assignment(step: str)
     assert caught.value.immediately
     assert C not in bench.subscription.assigned
     assert bench.assignor.assignments == []
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocol_name"), [("connect", "recording"), ("consumer", "other"), ("connect", "other")]
+)
+def test_rejects_group_of_another_protocol(protocol_type: str, protocol_name: str) -> None:
+    bench = Bench()
+    response = JoinGroupResponse(
+        generation_id=4, member_id="me", leader="me", protocol_type=protocol_type, protocol_name=protocol_name
+    )
+    bench.use_coordinator(response)
+    bench.member.transition_to(MemberState.PREPARING)
+    with pytest.raises(InconsistentGroupProtocolError, match=f"the group uses protocol '{protocol_name}'"):
+        asyncio.run(bench.rebalance.join("test"))
+    assert bench.member.generation == 3
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", None])
+def test_joins_group_of_its_protocol(protocol_type: str | None) -> None:
+    bench = Bench()
+    response = JoinGroupResponse(
+        generation_id=4, member_id="me", leader="me", protocol_type=protocol_type, protocol_name="recording"
+    )
+    bench.use_coordinator(response)
+    bench.member.transition_to(MemberState.PREPARING)
+    assert asyncio.run(bench.rebalance.join("test")) is response
+    assert (bench.member.generation, bench.member.is_leader, bench.member.state) == (4, True, MemberState.SYNCING)
 
 
 def test_assignment_of_unsubscribed_topic_is_not_taken() -> None:
