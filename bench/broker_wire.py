@@ -57,6 +57,11 @@ class Response:
         return int(value)
 
     @property
+    def body(self) -> bytes:
+        """The body without the correlation id."""
+        return self._body
+
+    @property
     def size(self) -> int:
         return len(self._body)
 

@@ -155,7 +155,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         "closed",
         "context",
         "listener_name",
-        "local",
         "peer",
     )
 
@@ -166,7 +165,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         listener_name: str,
         peer: Address,
-        local: Address,
         now: float,
     ):
         self._server = server
@@ -174,7 +172,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._loop = loop
         self.listener_name = listener_name
         self.peer = peer
-        self.local = local
         self.context: Any = None
         self.closed = False
         self._transport: ResponseTransport

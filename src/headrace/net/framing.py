@@ -23,6 +23,8 @@ from collections.abc import Callable
 from headrace.common.errors import HeadraceError
 from headrace.net.receive_memory import CARRY_BYTES, LARGE_BYTES, SIZE_BYTES, ReceiveMemory
 
+HUGE_PART_BYTES = 256 * 1024
+"""The number of bytes that are received at once of a frame above `LARGE_BYTES`."""
 SMALL_RUN = 8
 """The number of reads without a large frame after which a connection returns its buffer."""
 
@@ -120,7 +122,11 @@ class FrameReader:
             return scratch[length : SIZE_BYTES if length < SIZE_BYTES else SIZE_BYTES + _size(carry)[0]]
         if self._need:
             # Not beyond the end of this frame, so that the next one starts at the front and is not moved.
-            return own[self._end : self._start + self._need]
+            stop = self._start + self._need
+            if self._need > LARGE_BYTES:
+                # In small parts: fresh memory is slow, and other connections wait meanwhile.
+                stop = min(stop, self._end + HUGE_PART_BYTES)
+            return own[self._end : stop]
         return own[self._end :]
 
     def updated(self, size: int) -> memoryview | None:

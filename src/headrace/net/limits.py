@@ -24,8 +24,10 @@ class Limits:
     """`max.connections.per.ip`"""
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     """`max.connections.per.ip.overrides`, with IP addresses, not host names."""
-    backlog: int = 50
-    """`socket.listen.backlog.size`"""
+    backlog: int = 4096
+    """`socket.listen.backlog.size`
+
+    Kafka's default is 50. The client's system retries a connection that does not fit after 1, 3, 7, 15 seconds."""
     send_buffer_bytes: int = 409_600
     """`socket.send.buffer.bytes`; -1: the operating system's default, which grows with the traffic.
 

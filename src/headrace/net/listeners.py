@@ -3,12 +3,15 @@
 import errno
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.common.errors import HeadraceError
 from headrace.net.limits import Limits
 
+OPTIONS_ARE_INHERITED = sys.platform == "linux"
+"""True if accepted connections have the options of their listening socket, which saves two calls for each."""
 _PORT_ATTEMPTS = 20
 """How many free ports to try for port 0, until one is free on all addresses of the host."""
 
@@ -107,9 +110,16 @@ def _bind_all(
     return opened
 
 
+def set_connection_options(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
 def _bind(sock: socket.socket, host: str, port: int, limits: Limits) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if OPTIONS_ARE_INHERITED:
+        set_connection_options(sock)
     if sock.family == socket.AF_INET6:
         # As in Java, the wildcard address also accepts IPv4 connections, if the system supports it.
         with suppress(OSError):

@@ -16,9 +16,16 @@ from dataclasses import dataclass
 from headrace.common.clock import Clock
 from headrace.common.logs import RateLimitedLog
 from headrace.common.metrics import Metrics
-from headrace.net.connection import Address, FrameHandler, ServerConnection
+from headrace.net.connection import FrameHandler, ServerConnection
 from headrace.net.limits import Limits
-from headrace.net.listeners import BoundListener, Listener, join_address, open_listener
+from headrace.net.listeners import (
+    OPTIONS_ARE_INHERITED,
+    BoundListener,
+    Listener,
+    join_address,
+    open_listener,
+    set_connection_options,
+)
 from headrace.net.receive_memory import BufferHolder, ReceiveMemory
 from headrace.net.senders import SenderThreads
 from headrace.net.stalled_requests import StalledRequests, describe_request
@@ -30,7 +37,8 @@ RESERVED_FILES = 256
 """The file descriptors reserved for other uses than connections."""
 SENDER_THREADS = 3
 """As many as Apache Kafka has network threads (`num.network.threads`)."""
-_ACCEPTS_PER_TURN = 32
+_ACCEPTS_PER_TURN = 16
+"""More at a time would be no faster, and would delay other connections."""
 _ACCEPT_RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 1.0
 _MAX_IDLE_CHECK_SECONDS = 30.0
@@ -78,6 +86,8 @@ class SocketServer:
         self._loop: asyncio.AbstractEventLoop
         self._senders: SenderThreads
         self._listening: list[_Listening] = []
+        self._files_for_connections = _files_for_connections()
+        """File descriptors from this one on are not for connections."""
         self._accepting = False
         self._paused = False
         self._accept_retry: asyncio.TimerHandle | None = None
@@ -85,7 +95,6 @@ class SocketServer:
         self._idle_check: asyncio.TimerHandle | None = None
         self._stalled = StalledRequests(self.memory)
         self._per_ip: dict[str, int] = {}
-        self._locals: dict[Address, Address] = {}
         self._busy: set[ServerConnection] = set()
         """The connections that `drain` waits for."""
         self._drained: asyncio.Future[None] | None = None
@@ -171,13 +180,10 @@ class SocketServer:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        name = sock.getsockname()
-        local = _plain_host(name[0]), name[1]
-        local = self._locals.setdefault(local, local)
+        if not OPTIONS_ARE_INHERITED:
+            set_connection_options(sock)
         now = self._clock.monotonic()
-        connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, local, now)
+        connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, now)
         self.connections.add(connection)
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
         self.connections_total += 1
@@ -186,9 +192,9 @@ class SocketServer:
     def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
         """Returns the kind of limit and the reason if a connection from this host must be refused."""
         # The kernel assigns the lowest free descriptor. Without descriptors, log directories would go offline.
-        max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if max_open_files != resource.RLIM_INFINITY and fd >= max_open_files - min(RESERVED_FILES, max_open_files // 4):
-            return "files", f"the process is limited to {max_open_files} open files, and the rest is reserved for logs"
+        if fd >= self._files_for_connections:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            return "files", f"the process is limited to {limit} open files, and the rest is reserved for logs"
         if len(self.connections) >= self.limits.max_connections:
             return "max.connections", f"{len(self.connections)} connections are open (max.connections)"
         limit = self.limits.per_ip(host)
@@ -275,6 +281,7 @@ class SocketServer:
 
     def _trim(self) -> None:
         self._trimmer = self._loop.call_later(_TRIM_SECONDS, self._trim)
+        self._files_for_connections = _files_for_connections()
         self.memory.trim()
         self.drop_stalled()
 
@@ -327,6 +334,11 @@ class SocketServer:
         metrics.gauge("net_frames_in_total", lambda: self.frames_in)
         metrics.gauge("net_bytes_in_total", lambda: self.bytes_in)
         metrics.gauge("net_bytes_out_total", lambda: self.bytes_out)
+
+
+def _files_for_connections() -> float:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return float("inf") if limit == resource.RLIM_INFINITY else limit - min(RESERVED_FILES, limit // 4)
 
 
 def _plain_host(host: str) -> str:

@@ -8,6 +8,7 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.net.doubles import Peer, Recorder, echo, frame, serving, until
@@ -296,3 +297,26 @@ def test_stalled_requests_neither_take_all_memory_nor_delay_others(caplog: pytes
     asyncio.run(scenario())
     assert "a PRODUCE v9 request of client 'slow1' of 10000000 bytes, of which it sent " in caplog.text
     assert "other requests wait for memory (queued.max.request.bytes=24000000)" in caplog.text
+
+
+def test_a_burst_of_connections_waits_to_be_accepted() -> None:
+    """A connection that does not fit into the backlog is retried after a second, and later after many seconds."""
+    count = min(500, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+
+    async def scenario() -> None:
+        async with serving(Recorder(echo)) as server:
+            server.pause()
+            peers = await asyncio.gather(*[Peer.connect(server) for _ in range(count)])
+            assert not server.connections
+            server.resume()
+            for peer in peers:
+                await peer.send(frame(b"hello"))
+            assert [await peer.reply() for peer in peers] == [b"hello"] * count
+            transport: Any = next(iter(server.connections))._transport
+            option = transport.get_extra_info("socket").getsockopt
+            assert option(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            for peer in peers:
+                peer.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

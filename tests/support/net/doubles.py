@@ -180,9 +180,7 @@ class Wired:
         self.transport = FakeTransport(self.loop)
         self.server = FakeServer(limits or Limits())
         loop: Any = self.loop
-        self.connection = ServerConnection(
-            self.server, handler, loop, "PLAINTEXT", ("10.0.0.1", 5000), ("10.0.0.2", 9092), 0.0
-        )
+        self.connection = ServerConnection(self.server, handler, loop, "PLAINTEXT", ("10.0.0.1", 5000), 0.0)
         self.transport.connection = self.connection
         self.connection.connection_made(self.transport)
 

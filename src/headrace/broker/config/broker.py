@@ -192,8 +192,9 @@ OWN_KEYS = ConfigTable(
         ConfigKey(
             "socket.listen.backlog.size",
             ConfigType.INT,
-            50,
-            "The maximum number of connections that wait to be accepted.",
+            4096,
+            "The maximum number of connections that wait to be accepted. Linux limits it to `net.core.somaxconn`. "
+            "(Kafka: 50.)",
             low=1,
             dynamic=False,
         ),

@@ -12,6 +12,7 @@ Version notes (0 to 4):
 """
 
 import re
+from functools import cache
 
 from headrace.broker.dispatch import REGISTRY, HandlerResult, RequestContext, api, api_version_entry
 from headrace.common.errors import InvalidRequestError
@@ -38,13 +39,19 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> HandlerResul
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequestError.code)
+    return _response(context.api_version)
+
+
+@cache
+def _response(version: int) -> ApiVersionsResponse:
+    """Returns the response to a valid request. It never changes after the start."""
     supported = SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=EPOCH_PER_TRANSACTION)
     finalized = FinalizedFeatureKey(
         name=_TRANSACTION_VERSION, min_version_level=EPOCH_PER_TRANSACTION, max_version_level=EPOCH_PER_TRANSACTION
     )
     return ApiVersionsResponse(
         api_keys=[api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY)],
-        supported_features=[supported] if context.api_version >= _FIRST_WITH_LOWEST_0 else [],
+        supported_features=[supported] if version >= _FIRST_WITH_LOWEST_0 else [],
         finalized_features_epoch=_FEATURES_EPOCH,
         finalized_features=[finalized],
     )
