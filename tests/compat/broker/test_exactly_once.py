@@ -1,8 +1,8 @@
 """Consume-process-produce loops with transactions that are killed repeatedly, together with the broker.
 
 Several loops share a group; they start, stop, and sometimes abort. Two `read_committed` readers of their output, one
-during the test and one at the end, receive every input record once and in order. The random seed is printed;
-`HEADRACE_TRANSACTION_ROUNDS` sets the number of rounds.
+during the test and one at the end, receive every input record once and in order. `HEADRACE_SEED` sets the
+random seed, which is printed; `HEADRACE_TRANSACTION_ROUNDS` sets the number of rounds.
 """
 
 import os
@@ -19,6 +19,7 @@ from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Confluent
 from tests.support.broker.process import make_broker
 from tests.support.broker.records import START_MS, Record
+from tests.support.seeds import choose_seed
 
 ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))
 PARTITIONS = 4
@@ -67,9 +68,7 @@ def following(bootstrap: str, topic: str) -> Iterator[confluent.Consumer]:
 
 
 def test_exactly_once_when_clients_and_broker_are_killed(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choices = random.Random(seed)
+    choices = random.Random(choose_seed())
     with make_broker(tmp_path / "data", SETTINGS) as broker:
         admin = ConfluentAdmin(broker.bootstrap)
         for topic in ("source", "target"):

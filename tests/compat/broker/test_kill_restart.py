@@ -18,6 +18,7 @@ from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Confluent
 from tests.support.broker.load import READERS, WRITERS, Reader, Writer
 from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.seeds import choose_seed
 
 ROUNDS = int(os.environ.get("HEADRACE_BROKER_KILL_ROUNDS", "3"))
 RECORDS_A_ROUND = range(20, 600)  # the minimum of each writer before the next kill
@@ -65,9 +66,7 @@ def test_kill_and_restart_under_load(own_broker: Broker) -> None:
     readers: list[Reader] = [kind(*place) for kind in READERS]
     for worker in (*writers, *readers):
         worker.start()
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    choice = random.Random(seed)
+    choice = random.Random(choose_seed())
     for number in range(ROUNDS):
         await_progress(writers, readers, choice.choice(RECORDS_A_ROUND))
         if number == ROUNDS - 1:

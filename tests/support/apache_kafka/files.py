@@ -80,6 +80,8 @@ def write_kafka_files(root: Path) -> KafkaFiles:
         topics = [NewTopic(name, 1, 1, config=config) for name, config in HEADRACE_TOPICS.items()]
         for future in admin.create_topics(topics).values():
             future.result(60)
+        # Kafka responds when the controller knows the topics; the broker creates their logs shortly after.
+        wait_for(lambda: all(_has_log(broker.data_dir / f"{name}-0") for name in HEADRACE_TOPICS), "the logs to exist")
         by_timestamp = {
             partition: {at: ask_kafka(admin, partition, at) for at in _timestamps_to_ask(sample, partition)}
             for partition in sample.records
@@ -95,6 +97,13 @@ def write_kafka_files(root: Path) -> KafkaFiles:
         raise
     broker.stop()
     return KafkaFiles(broker.data_dir, root / "killed", sample, by_timestamp, newest)
+
+
+def _has_log(directory: Path) -> bool:
+    """Returns True if Kafka has created all files of an empty log."""
+    first = f"{0:020d}"
+    names = [f"{first}.log", f"{first}.index", f"{first}.timeindex", "leader-epoch-checkpoint", "partition.metadata"]
+    return all((directory / name).exists() for name in names)
 
 
 def _timestamps_to_ask(sample: SampleData, partition: Partition) -> list[int]:

@@ -176,7 +176,7 @@ def _say(text: str) -> None:
     print(f"[apache-kafka] {text}", file=sys.stderr, flush=True)
 
 
-def _cache_root() -> Path:
+def cache_root() -> Path:
     configured = os.environ.get("HEADRACE_CACHE")
     return Path(configured) if configured else Path.home() / ".cache" / "headrace"
 
@@ -203,7 +203,7 @@ def fetch_jars(
 
     *dependencies* are group, artifact and version; their own dependencies are included unless *transitive* is false.
     """
-    root = _cache_root()
+    root = cache_root()
     home = root / name
     pom = _pom(dependencies, transitive)
     manifest = pom + "".join((files or {}).values())
@@ -212,7 +212,7 @@ def fetch_jars(
     try:
         root.mkdir(parents=True, exist_ok=True)
         # One lock for all: processes that write to Maven's own repository at the same time may damage it.
-        with _file_lock(root / "maven.lock"):
+        with file_lock(root / "maven.lock"):
             if not _is_complete(home, manifest):
                 _download(root, home, title, pom, {**(files or {}), "manifest": manifest})
     except OSError as error:
@@ -228,7 +228,7 @@ def _is_complete(home: Path, manifest: str) -> bool:
 
 
 @contextlib.contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -314,7 +314,7 @@ def _require_command(command: str) -> None:
 @contextlib.contextmanager
 def apt_lock() -> Iterator[None]:
     """apt-get fails immediately while another one runs."""
-    with _file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
+    with file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
         yield
 
 
