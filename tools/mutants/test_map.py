@@ -20,6 +20,7 @@ from tools.mutants.mutations import Mutation
 __all__ = ["Test", "TestMap", "measure"]
 
 TEST_DIRECTORIES = (
+    "tests/unit/aio",
     "tests/unit/broker",
     "tests/unit/client",
     "tests/unit/cluster",

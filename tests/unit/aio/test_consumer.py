@@ -48,6 +48,14 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=1000)
 
+    def test_timeout_of_0_ends_at_once(self):
+        async def test(logs, consumer):
+            consumer.seek_to_end()
+            await consumer.position(T0)
+            assert [record.offset async for record in consumer] == []
+
+        consuming(test, consumer_timeout_ms=0)
+
     def test_auto_commit_excludes_the_current_record(self):
         async def test(logs, consumer):
             async for record in consumer:

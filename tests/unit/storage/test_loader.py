@@ -261,6 +261,29 @@ def test_rebuilds_transaction_index(make_log: MakeLog) -> None:
     assert report == LoadReport(rebuilt_indexes=1)
 
 
+def test_restores_producers_despite_damaged_index(make_log: MakeLog) -> None:
+    """Without the last snapshot, the state is restored from an older one and the batches behind it, which a damaged
+    index does not find."""
+    log = make_log(DENSE)
+    for sequence in range(3):
+        send(log, 1, sequence)
+    log.close()
+    log, _ = reopen_clean(log)
+    for sequence in range(3, 6):
+        send(log, 1, sequence)
+    log.close()
+    (log.directory / f"{6:020}.snapshot").unlink()
+    assert (log.directory / f"{3:020}.snapshot").exists()
+    index = path_of(log, 0, ".index")
+    entries = index.read_bytes()
+    index.write_bytes(
+        b"".join(entries[at : at + 4] + struct.pack(">i", 7) for at in range(0, len(entries) - 8, 8)) + entries[-8:]
+    )
+    again, _ = reopen_clean(log)
+    assert again.producers.entries[1].last_sequence == 5
+    assert send(again, 1, 5).duplicate
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no checkpoint", b"0\n1\n7 3\n"])
 def test_rebuilds_leader_epochs(make_log: MakeLog, content: bytes | None) -> None:
     log = make_log(DENSE)

@@ -313,6 +313,9 @@ class TestSeeks:
             assert await consumer.position(T0) == 0
             consumer.seek_to_end()
             assert await consumer.position(T0) == 5
+            consumer.seek_to_beginning()
+            consumer.seek_to_tail(0)
+            assert await consumer.position(T0) == 5
             logs.logs["t", 0].start = 4
             consumer.seek_to_tail(3)
             assert await consumer.position(T0) == 4
@@ -539,6 +542,23 @@ class TestErrors:
                 with contextlib.suppress(CorruptBatchError):
                     found = await consumer.poll(1000)
             assert [record.value for record in found[T0]] == numbered(1)
+
+    @virtual
+    async def test_arrow_table_of_corrupt_batch_raises(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+        log = logs.logs["t", 0]
+        good = log.batches[0]
+        bad = bytearray(good[4])
+        bad[-2] ^= 1
+        log.batches[0] = (*good[:4], bytes(bad))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            for _ in range(2):
+                with pytest.raises(CorruptBatchError) as raised:
+                    await consumer.poll_arrow(1000)
+                assert (raised.value.topic_partition, raised.value.offset) == (T0, 0)
 
     @virtual
     async def test_waits_for_unknown_topic(self):

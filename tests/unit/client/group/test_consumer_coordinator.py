@@ -123,6 +123,23 @@ def test_revocation_waits_for_poll() -> None:
     in_group(test)
 
 
+def test_close_leaves_group_once() -> None:
+    async def test(group: Group) -> None:
+        user = await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        reasons: list[str] = []
+
+        async def record_leave(reason: str, force: bool) -> None:
+            reasons.append(reason)
+
+        user.consumer_coordinator._send_leave = record_leave  # type: ignore[method-assign]
+        await user.consumer_coordinator.close()
+        await user.consumer_coordinator.close()
+        assert reasons == ["the consumer was closed"]
+
+    in_group(test)
+
+
 def test_member_without_polls_leaves_until_next_poll() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", max_poll_interval_ms=5000)
