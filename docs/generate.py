@@ -80,6 +80,27 @@ disk before it is acknowledged.
 - On a full disk appends fail with KAFKA_STORAGE_ERROR, which clients retry (librdkafka finally reports it as "message
   timed out"), and the broker logs it. Reads continue, and appends succeed again when there is space.
 
+## Answers
+
+A test (`tests/compat/test_apache_kafka_answers.py`) sends 400 invalid and unusual requests to this broker and to Apache
+Kafka 4.3 and compares every field of the responses. Error codes and messages are Kafka's; a message may say more, for
+example the name of the item. The differences that are meant to be:
+
+- Where Kafka fails with an internal error (a number of partitions, a config operation or an isolation level that does not
+  exist), the response has the fitting error code.
+- CreateTopics with more than 10,000 partitions in total creates the topics within the limit. `segment.bytes` may be as low
+  as 1024. A topic that is only validated gets no id, as with ZooKeeper.
+- Lists ignore empty and repeated items (`cleanup.policy=compact,`).
+- An unknown dynamic broker config is refused, because no plugin could use it.
+- Metadata answers the valid topics of a request that also names invalid ones by id.
+- Synonyms of configs include the defaults in coarser units (`log.retention.hours`).
+
+Automatic topic creation: the first Metadata response has UNKNOWN_TOPIC_OR_PARTITION, a later one has the topic.
+`headrace.auto.create.topics.per.second` and `headrace.auto.create.topics.max.in.flight` limit it. APIs of Kafka's Raft quorum
+(DescribeQuorum and so on) are not announced, and UpdateFeatures refuses every feature, as in Kafka 3.9 with ZooKeeper. There
+is no authorizer: requests about ACLs get SECURITY_DISABLED, and a broker with `authorizer.class.name` or a SASL or TLS listener
+does not start. Configs of groups and of client metrics can be stored and read, but have no effect yet.
+
 ## APIs
 
 This broker serves the following APIs. Replication and security are not supported yet.

@@ -12,6 +12,7 @@ from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import (
     InvalidGroupIdError,
+    InvalidRequestError,
     KafkaError,
 )
 from headrace.common.types import TopicPartition
@@ -28,6 +29,8 @@ async def handle(
 ) -> AddOffsetsToTxnResponse:
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     try:
+        if not request.transactional_id:
+            raise InvalidRequestError("The transactional id must not be empty")
         if not request.group_id:
             raise InvalidGroupIdError("The group id must not be empty")
         await coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # creates the topic

@@ -1,7 +1,7 @@
 """DeleteGroups: deletes groups without members, and their offsets (KIP-229).
 
 Behavior:
-- Each group succeeds or fails on its own.
+- Each group succeeds or fails on its own. A group that the request names twice is in the response once.
 
 Version notes (0 to 2): 2 is flexible.
 """
@@ -20,7 +20,7 @@ from headrace.protocol.messages.delete_groups import DeletableGroupResult, Delet
 def handle(request: DeleteGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     run_group_operations(
         coordinators,
-        request.groups_names,
+        list(dict.fromkeys(request.groups_names)),
         _delete,
         _failed,
         lambda results: context.reply(DeleteGroupsResponse(results=results)),
