@@ -134,6 +134,7 @@ def test_finds_offsets_by_timestamp(opened: Opened, partition: Partition) -> Non
         for offset, timestamp in zip(records.offsets(), records.timestamps(), strict=True)
         if offset >= log.log_start_offset
     ]
+    assert all_records
     for timestamp in {timestamp for timestamp, _ in all_records}:
         assert log.find_timestamp(timestamp) == next(each for each in all_records if each[0] >= timestamp)
 

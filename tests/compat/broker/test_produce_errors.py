@@ -97,7 +97,7 @@ def test_min_insync_replicas_is_limited_by_the_replicas(client: Client, new_topi
 def test_acks_0(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     acks = client.write(topic, numbered(5), acks=0)
-    assert all(ack.error == 0 for ack in acks)
+    assert [ack.error for ack in acks] == [0] * 5
     eventually(lambda: len(client.read(topic, [0])) == 5, "the records are there")
     assert_same(client.read(topic, [0]), numbered(5))
 

@@ -143,10 +143,10 @@ def append_with_bug(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
     """Makes the append to one partition raise an error that is not Kafka's."""
     append = Partition.append
 
-    def fail(partition: Partition, *arguments: Any) -> Any:
+    def fail(partition: Partition, *arguments: Any, **options: Any) -> Any:
         if partition.tp.partition == index:
             raise RuntimeError("injected by a test")
-        return append(partition, *arguments)
+        return append(partition, *arguments, **options)
 
     monkeypatch.setattr(Partition, "append", fail)
 
@@ -203,12 +203,17 @@ def test_not_enough_in_sync_replicas(broker: EmbeddedBroker, client: WireClient)
 
 
 def test_pipelined_requests_get_responses_in_order(client: WireClient) -> None:
+    ends = [end_offset(client, partition=partition) for partition in range(3)]
     sent = []
     for number in range(50):
         sent.append(client.send(produce_request(batch(b"%d" % number), partition=number % 3), NAMED))
         sent.append(client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3))
-    for one in sent:
-        client.receive(one)
+    replies = [client.receive(one) for one in sent]  # each checks its correlation id
+    assert [reply.error_code for reply in replies[1::2]] == [0] * 50
+    for number, reply in enumerate(replies[::2]):
+        ((written,),) = (topic.partition_responses for topic in reply.responses)
+        assert (written.error_code, written.index) == (0, number % 3)
+        assert written.base_offset == ends[number % 3] + number // 3
 
 
 def test_truncated_frame_affects_only_its_sender(broker: EmbeddedBroker, client: WireClient) -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import count
 
@@ -307,8 +306,6 @@ def test_completion_in_bash() -> None:
 
 
 def test_request_timeout(servers: str, topic: str) -> None:
-    before = time.monotonic()
     ran = run("console-consumer", "--bootstrap-server", servers, "--topic", topic, "--timeout-ms", "200")
     assert ran.returncode == 0
     assert "No record arrived for 200 ms" in ran.stderr
-    assert time.monotonic() - before < PATIENCE

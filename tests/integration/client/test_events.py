@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from tests.support.broker.process import eventually
 
 from headrace import Admin, Consumer, Producer, TopicPartition
-from headrace.client.events import LogEvent
+from headrace.client.events import ClientEvents, LogEvent
 from headrace.common.errors import FencedInstanceIdError, KafkaError
+from headrace.net.broker_pool import Node
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60.0
@@ -23,18 +25,27 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def test_error_cb_reports_a_lost_broker_once(broker: EmbeddedBroker) -> None:
+def test_error_cb_reports_a_lost_broker_once(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: list[KafkaError] = []
+    failed: Counter[int] = Counter()
+    report = ClientEvents.connect_failed
+
+    def count(events: ClientEvents, node: Node, purpose: str, error: KafkaError) -> None:
+        report(events, node, purpose, error)
+        failed[node.id] += 1
+
+    monkeypatch.setattr(ClientEvents, "connect_failed", count)
     with Consumer(bootstrap_servers=broker.bootstrap_servers, error_cb=errors.append) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         eventually(lambda: consumer.poll(20) is not None and consumer.bootstrap_connected(), "connected", PATIENCE)
         broker.stop()
-        eventually(lambda: consumer.poll(20) is not None and errors, "the error is told", PATIENCE)
-        assert all(error.retriable and not error.fatal for error in errors)
+        eventually(lambda: consumer.poll(20) is not None and max(failed.values(), default=0) > 3, "attempts", PATIENCE)
         broker.start()
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send("t", b"value")
         eventually(lambda: consumer.poll(100), "it reads on", PATIENCE)
+        assert all(error.retriable and not error.fatal for error in errors)
+        assert sum("could not connect" in str(error) for error in errors) == len(failed), "once for each node"
 
 
 def test_fenced_member_gets_a_fatal_error(broker: EmbeddedBroker) -> None:

@@ -148,6 +148,7 @@ async def test_purges_old_notifications() -> None:
     await ConfigStore(store).set(ORDERS, {"a": "2"})
     await until(lambda: len(following.notified) == 2)
     await following.watcher.stop()
+    assert following.notified == [("topics/orders", {"a": "1"}), ("topics/orders", {"a": "2"})]
     assert await store.children(znodes.CONFIG_CHANGES) == ["config_change_0000000001"]
 
 

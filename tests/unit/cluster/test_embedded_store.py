@@ -133,7 +133,17 @@ def test_missing_directory_raises(tmp_path: Path) -> None:
 
 def test_empty_database_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / "coordination.db").write_bytes(b"")
-    asyncio.run(open_store(tmp_path).close())
+
+    async def use(creates: bool) -> list[str]:
+        store = open_store(tmp_path)
+        if creates:
+            await store.create("/a", b"0")
+        children = await store.children("/")
+        await store.close()
+        return children
+
+    assert asyncio.run(use(creates=True)) == ["a"]
+    assert asyncio.run(use(creates=False)) == ["a"]
 
 
 @async_test

@@ -215,7 +215,8 @@ def test_records_without_timestamp_have_no_limits(make_log: MakeLog) -> None:
 
 def test_log_append_time_ignores_timestamp_limits(make_log: MakeLog) -> None:
     log = make_log({"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": 1000})
-    append(log, make_batch_at(5, START_MS + 10 * HOUR_MS))
+    assert append(log, make_batch_at(5, START_MS + 10 * HOUR_MS)).max_timestamp == START_MS
+    assert len(records_of(log)) == 2
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])

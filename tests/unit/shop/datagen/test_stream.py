@@ -205,7 +205,9 @@ def is_sound(topic: int, value: Value) -> bool:
 @pytest.mark.parametrize(("topic", "kind"), [(topic, kind) for topic in BREAKS for kind in BREAKS[topic]])
 def test_each_kind_of_broken_event_is_broken(topic: int, kind: str, clean: list[Block]) -> None:
     random = make_random(5)
-    for _, value in list(of_topic(clean, topic))[:50]:
+    events = list(of_topic(clean, topic))[:50]
+    assert len(events) == 50
+    for _, value in events:
         assert isinstance(value, str)
         assert is_sound(topic, value)
         assert not is_sound(topic, BREAKS[topic][kind](value, random))
