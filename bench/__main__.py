@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
-from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools
+from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools, topics
 from bench.harness import Measurement, describe, write_results
 from bench.hostile import runner as hostile
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "spark", "pipeline", "hostile"]
+ALL = ["records", "log", "protocol", "broker", "topics", "groups", "clients", "tools", "spark", "pipeline", "hostile"]
 
 
 def main() -> None:
@@ -55,6 +55,9 @@ def main() -> None:
     if "broker" in which:
         with data_directory(arguments.directory) as directory:
             run_broker(arguments, directory)
+    if "topics" in which:
+        with data_directory(arguments.directory) as directory:
+            run_topics(arguments, directory)
     if "groups" in which:
         with data_directory(arguments.directory) as directory:
             run_groups(arguments, directory)
@@ -103,6 +106,16 @@ def run_broker(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(notes), file=sys.stderr)
     else:
         write_results("broker", measurements, notes)
+
+
+def run_topics(arguments: argparse.Namespace, directory: Path) -> None:
+    try:
+        measurements, notes = topics.run(directory, arguments.rounds or topics.ROUNDS, quick=arguments.quick)
+    except KafkaUnavailable as reason:
+        print(f"topics: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
+        return
+    if not arguments.quick:
+        write_results("topics", measurements, notes)
 
 
 def run_groups(arguments: argparse.Namespace, directory: Path) -> None:

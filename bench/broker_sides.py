@@ -51,7 +51,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Side:
-    """A broker that can be started and stopped once, with its data below `directory`."""
+    """A broker that can be started and stopped, with its data below `directory`."""
 
     name: str
     data_dir: Path
@@ -72,10 +72,14 @@ class Side:
     def stop(self) -> None:
         raise NotImplementedError
 
+    def kill(self) -> None:
+        """Kills the broker, like a crash."""
+        raise NotImplementedError
+
     def process_id(self) -> int:
         raise NotImplementedError
 
-    def start(self) -> None:
+    def start(self, seconds: float = START_SECONDS) -> None:
         """Starts the broker and waits until it answers a metadata request."""
         self.spawn()
 
@@ -84,7 +88,7 @@ class Side:
                 raise BrokerFailed(f"{self.name} exited during startup; see {self.data_dir.parent}")
             return answers_metadata(self.port)
 
-        await_condition(f"the start of {self.name}", answers, START_SECONDS)
+        await_condition(f"the start of {self.name}", answers, seconds)
 
     def cpu_seconds(self) -> float:
         """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
@@ -117,6 +121,9 @@ class Kafka(Side):
 
     def stop(self) -> None:
         self._broker.stop()
+
+    def kill(self) -> None:
+        self._broker.kill()
 
     def process_id(self) -> int:
         assert self._broker.pid is not None
@@ -158,6 +165,13 @@ class Headrace(Side):
         finally:
             atexit.unregister(process.kill)
             self._process = None
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            atexit.unregister(process.kill)
 
     def process_id(self) -> int:
         assert self._process is not None

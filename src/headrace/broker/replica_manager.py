@@ -23,7 +23,7 @@ from headrace.common.errors import (
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.storage.directory import LogDirectory
-from headrace.storage.files import DISK_FULL
+from headrace.storage.files import DISK_FULL, DiskFullError
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 
@@ -45,6 +45,8 @@ class ReplicaManager:
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpointing: set[LogDirectory] = set()
+        self._failed_creations: dict[str, dict[int, KafkaStorageError]] = {}
+        """The partitions, by topic and index, whose logs could not be created; the controller retries them."""
 
     # ---- finding
 
@@ -99,7 +101,7 @@ class ReplicaManager:
                 partition.leader_epoch,
             )
             return
-        log = self._log_of(state)
+        log = self._create_log(state)
         if partition is None:
             partition = Partition(tp, self.node_id, self._config_of)
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
@@ -116,6 +118,34 @@ class ReplicaManager:
         self.produces.check_and_complete(partition)
         for listener in self.on_role_changed:
             listener(partition)
+
+    def _create_log(self, state: PartitionState) -> Log:
+        topic, index = state.tp
+        try:
+            log = self._log_of(state)
+        except KafkaStorageError as error:
+            self._failed_creations.setdefault(topic, {})[index] = error
+            raise
+        if self._failed_creations:
+            self._forget_failed_creation(state.tp)
+        return log
+
+    def _forget_failed_creation(self, tp: TopicPartition) -> None:
+        failed = self._failed_creations.get(tp.topic, {})
+        failed.pop(tp.partition, None)
+        if not failed:
+            self._failed_creations.pop(tp.topic, None)
+
+    def creation_error(self, topic: str) -> KafkaStorageError | None:
+        """Returns why the log of a partition of this topic could not be created; None if all exist."""
+        return next(iter(self._failed_creations.get(topic, {}).values()), None)
+
+    @property
+    def has_failed_creations(self) -> bool:
+        """True if logs could not be created because the disk is full or the process has too many open files."""
+        return any(
+            isinstance(error, DiskFullError) for errors in self._failed_creations.values() for error in errors.values()
+        )
 
     def _log_of(self, state: PartitionState) -> Log:
         log = self.logs.get(state.tp)
@@ -151,8 +181,10 @@ class ReplicaManager:
         if partition is not None:
             partition.is_leader = False
             self._role_changed(partition)
-        if delete and self.logs.get(tp) is not None:
-            self.logs.delete(tp)
+        if delete:
+            self._forget_failed_creation(tp)
+            if self.logs.get(tp) is not None:
+                self.logs.delete(tp)
 
     def _attempt(self, tp: TopicPartition, action: Callable[[], None]) -> int:
         try:

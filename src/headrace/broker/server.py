@@ -49,14 +49,15 @@ from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.topics import TopicAdmin
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import HeadraceError, KafkaError, StaleBrokerEpochError, code_of
+from headrace.common.errors import HeadraceError, KafkaError, KafkaStorageError, StaleBrokerEpochError, code_of
 from headrace.common.ids import make_random
 from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
 from headrace.net.listeners import join_address
 from headrace.net.server import SocketServer
+from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.directory import LogDirectory
-from headrace.storage.files import storage_error
+from headrace.storage.files import FileSystem, storage_error
 from headrace.storage.manager import LogManager
 
 _logger = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ STORE_FILE = "coordination.sqlite"
 """The file of the coordination store, in the first log directory."""
 _READY_TIMEOUT_SECONDS = 60.0
 _DRAIN_TIMEOUT_SECONDS = 5.0
+_CREATION_RETRY_MS = 10_000
+"""How often the broker tries again to create logs for which there was no space or no file descriptor."""
 
 
 class Broker:
@@ -129,7 +132,8 @@ class Broker:
 
     async def _open_store(self, cleanup: AsyncExitStack) -> None:
         """Opens the coordination store and reads the cluster id and the dynamic configs from it."""
-        self.store = EmbeddedStore(_first_directory(self.config) / STORE_FILE, self.clock)
+        cluster_id = _check_directories(self.config)
+        self.store = EmbeddedStore(_first_directory(self.config) / STORE_FILE, self.clock, cluster_id=cluster_id)
         cleanup.push_async_callback(self.store.close)
         self.cluster_id = await prepare_cluster(self.store, self.random)
         self.config_store = ConfigStore(self.store)
@@ -271,6 +275,7 @@ class Broker:
         self.driver.every(
             self.config.replica_high_watermark_checkpoint_interval_ms, self.replicas.checkpoint_high_watermarks
         )
+        self.driver.every(_CREATION_RETRY_MS, self._retry_failed_creations)
         self.server.resume()
 
     def _register_metrics(self) -> None:
@@ -367,18 +372,26 @@ class Broker:
             _logger.error("Broker %d: no log directory is online, shutting down", self.node_id)
             self.failed.set()
             return
-        notification = asyncio.create_task(self._report_failed_directory())
+        self._report_log_directories()
+
+    def _retry_failed_creations(self) -> None:
+        if self.replicas.has_failed_creations:
+            self._report_log_directories()
+
+    def _report_log_directories(self) -> None:
+        """Makes the controller send all roles again. This broker's response names the replicas without a log, and the
+        controller elects leaders accordingly."""
+        notification = asyncio.create_task(self._notify_controller())
         self._notifications.add(notification)
         notification.add_done_callback(self._notifications.discard)
 
-    async def _report_failed_directory(self) -> None:
-        """Notifies the controller, which then requests the remaining replicas and elects other leaders."""
+    async def _notify_controller(self) -> None:
         path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
         try:
             await self.store.create(path, znodes.encode_log_dir_event(self.node_id), sequential=True)
         except HeadraceError as error:
             _logger.error(
-                "Broker %d: cannot report a failed log directory to the controller, its partitions stay without a "
+                "Broker %d: cannot report its log directories to the controller, some partitions stay without a "
                 "leader: %s",
                 self.node_id,
                 error,
@@ -441,6 +454,29 @@ async def _run_in_thread(work: Callable[[], object]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         raise
+
+
+def _check_directories(config: BrokerConfig) -> str | None:
+    """Returns the cluster of the first log directory; None if it is new. Reads only.
+
+    Raises KafkaStorageError if it belongs to another node, or if there is data of a cluster but no coordination store.
+    """
+    store = Path(config.log_dirs[0]) / STORE_FILE
+    for directory in map(Path, config.log_dirs):
+        try:
+            meta = MetaProperties.read(directory, FileSystem())
+        except (KafkaStorageError, OSError):
+            continue  # the log manager takes the directory offline and logs the reason
+        if meta is not None and not store.exists():
+            raise KafkaStorageError(
+                f"Log directory {directory} belongs to cluster {meta.cluster_id}, but the coordination store {store} "
+                "does not exist. It contains the topics and configs of the cluster and must be in the first directory "
+                "of log.dirs: restore it, or use empty directories to start a new cluster"
+            )
+        if directory == store.parent and meta is not None:
+            meta.check_owner(directory, None, config.node_id)
+            return meta.cluster_id
+    return None
 
 
 def _first_directory(config: BrokerConfig) -> Path:

@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster import znodes
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.store import CoordinationStore, NoNode, WatchEvent
 from headrace.common.clock import Clock
+from headrace.common.errors import KafkaError, KafkaStorageError, RequestTimedOutError
 
 T = TypeVar("T")
 
@@ -31,6 +33,36 @@ async def wait_for_image(
 
     await image.wait_for(all_done, max(deadline - clock.monotonic(), 0.0))
     return unfinished
+
+
+async def wait_for_leaders(
+    image: MetadataImage,
+    replicas: ReplicaManager,
+    clock: Clock,
+    topics: Iterable[tuple[str, int]],
+    deadline: float,
+) -> dict[str, KafkaError]:
+    """Waits until all partitions of these topics (name and partition count) have leaders. Returns the failed topics.
+
+    A topic fails at once if the log of a partition cannot be created, or at `deadline`. In both cases it exists, and
+    gets its leaders later.
+    """
+    failed: dict[str, KafkaError] = {}
+
+    def is_done(image: MetadataImage, topic: tuple[str, int]) -> bool:
+        error = replicas.creation_error(topic[0])
+        if error is not None:
+            failed[topic[0]] = KafkaStorageError(
+                f"Topic '{topic[0]}' has partitions without a leader; the broker keeps trying to create their logs: "
+                f"{error}"
+            )
+        return error is not None or image.topic_is_ready(*topic)
+
+    for name, _ in await wait_for_image(image, clock, topics, is_done, deadline):
+        failed[name] = RequestTimedOutError(
+            f"Timed out: not all partitions of topic '{name}' have leaders yet. They are still being created."
+        )
+    return failed
 
 
 async def wait_for_deletion(store: CoordinationStore, clock: Clock, topic: str, deadline: float) -> bool:

@@ -10,10 +10,11 @@ Several sessions can share one tree (`new_session`): a cluster in one process, f
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from headrace.cluster import znodes
 from headrace.cluster.journal import Journal
 from headrace.cluster.node_tree import Change, Node, Tree
 from headrace.cluster.store import (
@@ -128,10 +129,12 @@ class _Shared:
 class EmbeddedStore:
     """A session on a store in this process. Implements `store.CoordinationStore`."""
 
-    def __init__(self, path: Path | None, clock: Clock, *, _shared: _Shared | None = None):
+    def __init__(
+        self, path: Path | None, clock: Clock, *, cluster_id: str | None = None, _shared: _Shared | None = None
+    ):
         """Opens or creates the file. Without a path the store is in memory only. Raises StoreError if the file is in
-        use, corrupt, or not a coordination store."""
-        self._shared = _shared or _Shared(Journal(path) if path is not None else None, clock)
+        use, corrupt, or not a coordination store, or if it belongs to another cluster than `cluster_id`."""
+        self._shared = _shared or _Shared(_open_journal(path, cluster_id) if path is not None else None, clock)
         self._listeners: list[SessionListener] = []
         self._session_id = self._shared.open_session(self)
 
@@ -208,3 +211,16 @@ class EmbeddedStore:
     async def close(self) -> None:
         await self._shared.end_session(self._session_id)
         self._shared.close_if_unused()
+
+
+def _open_journal(path: Path, cluster_id: str | None) -> Journal:
+    def check(nodes: Mapping[str, Node]) -> None:
+        node = nodes.get(znodes.CLUSTER_ID)
+        found = znodes.decode_cluster_id(node.data) if node is not None else None
+        if cluster_id is not None and found is not None and found != cluster_id:
+            raise StoreError(
+                f"Coordination store {path} belongs to cluster {found}, but its directory to cluster {cluster_id} "
+                "(meta.properties). Restore the store of that cluster"
+            )
+
+    return Journal(path, check)

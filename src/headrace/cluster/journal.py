@@ -10,7 +10,7 @@ Only one process can open the file: it locks `<file>.lock`, which contains its p
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headrace.cluster.node_tree import Node
@@ -32,8 +32,11 @@ _SAVE = "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 class Journal:
     """The open database. `commit` may be called from any thread, but from one at a time."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, check: Callable[[Mapping[str, Node]], None] = lambda _: None):
+        """Opens or creates the file. `check` gets the nodes of an existing file before anything is written, and raises
+        if this process must not use it."""
         self.path = path
+        self._check = check
         self._lock_fd = _take_lock(path)
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -48,6 +51,7 @@ class Journal:
         except BaseException:
             self.close()
             raise
+        _write_owner(self._lock_fd)
 
     def _open(self) -> tuple[dict[str, Node], int]:
         run = self._database.execute
@@ -57,6 +61,13 @@ class Journal:
             raise StoreError(f"{self.path} is not a coordination store: it is another application's SQLite database")
         # No other process uses the file, so the write-ahead log's index needs no shared memory.
         run("PRAGMA locking_mode = EXCLUSIVE")
+        nodes: dict[str, Node] = {}
+        if not is_new:
+            nodes = {
+                path: Node(data, version, czxid, mzxid, ctime_ms, mtime_ms, 0, next_sequence)
+                for path, data, version, czxid, mzxid, ctime_ms, mtime_ms, next_sequence in run("SELECT * FROM nodes")
+            }
+            self._check(nodes)
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
         run("BEGIN IMMEDIATE")
@@ -67,10 +78,6 @@ class Journal:
         run("COMMIT")
         if is_new:
             _sync_directory(self.path.parent)
-        nodes = {
-            path: Node(data, version, czxid, mzxid, ctime_ms, mtime_ms, 0, next_sequence)
-            for path, data, version, czxid, mzxid, ctime_ms, mtime_ms, next_sequence in run("SELECT * FROM nodes")
-        }
         return nodes, (opened + 1) << _COUNTER_BITS
 
     def commit(self, nodes: Mapping[str, Node | None]) -> None:
@@ -119,8 +126,6 @@ def _take_lock(path: Path) -> int:
         raise StoreError(f"Cannot open coordination store {path}: {error}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
         os.close(fd)
@@ -129,6 +134,12 @@ def _take_lock(path: Path) -> int:
         os.close(fd)
         raise StoreError(f"Cannot lock coordination store {path}: {error}") from error
     return fd
+
+
+def _write_owner(fd: int) -> None:
+    """Writes the id of this process to the lock file, for the error message of another process."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -25,6 +25,7 @@ from headrace.cluster.store import (
 )
 from headrace.cluster.znodes import ReplicaAssignment, TopicAssignment
 from headrace.common.errors import (
+    HeadraceError,
     InvalidPartitionsError,
     InvalidReplicationAssignmentError,
     InvalidRequestError,
@@ -39,6 +40,9 @@ MAX_TOPIC_NAME_LENGTH = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 BROKER_DEFAULT = -1
 """A partition count or replication factor that uses the broker's default."""
+
+_TOPICS_PER_WRITE = 100
+"""ZooKeeper accepts at most 1 MB in one step, and larger steps would block the event loop for too long."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -65,14 +69,6 @@ def check_topic_name(name: str) -> None:
         )
     if name == _CLUSTER_METADATA_TOPIC:
         raise InvalidTopicError(f"Topic name is invalid: {name!r} is reserved for Kafka's metadata log.")
-
-
-def find_collision(name: str, topics: Iterable[str]) -> str | None:
-    """Returns a topic with the same metric name (`.` replaced by `_`), or None if no topic collides."""
-    if "." not in name and "_" not in name:
-        return None
-    metric_name = name.replace(".", "_")
-    return next((topic for topic in topics if topic.replace(".", "_") == metric_name), None)
 
 
 def is_internal(name: str) -> bool:
@@ -115,34 +111,71 @@ class TopicAdmin:
 
     async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
         """Creates a topic and returns it. With `validate_only`, only returns it, with a meaningless id."""
-        if spec.name == _CLUSTER_METADATA_TOPIC:
-            raise InvalidRequestError(f"Creation of internal topic {spec.name} is prohibited.")
-        check_topic_name(spec.name)
-        async with self._creating:
-            return await self._create_topic(spec, validate_only)
+        (result,) = await self.create_topics([spec], validate_only=validate_only)
+        if isinstance(result, HeadraceError):
+            raise result
+        return result
 
-    async def _create_topic(self, spec: TopicSpec, validate_only: bool) -> TopicAssignment:
-        await self._check_name_is_free(spec.name)
-        brokers = await read_brokers(self._store)
-        replicas = self._replicas_of(spec, brokers)
-        self._check_config(spec.name, spec.configs)
-        assignment = TopicAssignment(
+    async def create_topics(
+        self,
+        specs: Sequence[TopicSpec],
+        *,
+        validate_only: bool = False,
+        on_created: Callable[[TopicSpec], None] = lambda _: None,
+    ) -> list[TopicAssignment | HeadraceError]:
+        """Creates topics. Returns for each the created topic, or the error why it was not created.
+
+        Writes many topics in one step, because every step waits for the disk. `on_created` is called for each created
+        topic, before the brokers create its logs.
+        """
+        async with self._creating:
+            names = TopicNames(await self._store.children(znodes.TOPICS))
+            brokers = await read_brokers(self._store)
+            results = [await self._plan(spec, names, brokers) for spec in specs]
+            if not validate_only:
+                await self._write_all(specs, results, on_created)
+            return results
+
+    async def _write_all(
+        self,
+        specs: Sequence[TopicSpec],
+        results: list[TopicAssignment | HeadraceError],
+        on_created: Callable[[TopicSpec], None],
+    ) -> None:
+        """Writes the planned topics. Replaces those that another broker has created meanwhile by an error."""
+        planned = [
+            (index, specs[index], result) for index, result in enumerate(results) if isinstance(result, TopicAssignment)
+        ]
+        for first in range(0, len(planned), _TOPICS_PER_WRITE):
+            together = planned[first : first + _TOPICS_PER_WRITE]
+            written = await self._write([(spec, assignment) for _, spec, assignment in together])
+            for (index, spec, _), result in zip(together, written, strict=True):
+                results[index] = result
+                if isinstance(result, TopicAssignment):
+                    on_created(spec)
+
+    async def _plan(
+        self, spec: TopicSpec, names: "TopicNames", brokers: Mapping[int, BrokerInfo]
+    ) -> TopicAssignment | HeadraceError:
+        """Returns the topic to create, or the error why it cannot be created."""
+        try:
+            if spec.name == _CLUSTER_METADATA_TOPIC:
+                raise InvalidRequestError(f"Creation of internal topic {spec.name} is prohibited.")
+            check_topic_name(spec.name)
+            if names.contains(spec.name):
+                raise await self._exists_error(spec.name)
+            names.check_collision(spec.name)
+            replicas = self._replicas_of(spec, brokers)
+            self._check_config(spec.name, spec.configs)
+        except HeadraceError as error:
+            return error
+        names.add(spec.name)
+        await asyncio.sleep(0)
+        return TopicAssignment(
             spec.name,
             random_uuid(self._random),
             {partition: ReplicaAssignment(tuple(ids)) for partition, ids in replicas.items()},
         )
-        if not validate_only:
-            await self._write(assignment, spec.configs)
-        return assignment
-
-    async def _check_name_is_free(self, name: str) -> None:
-        topics = await self._store.children(znodes.TOPICS)
-        if name in topics:
-            raise await self._exists_error(name)
-        if (existing := find_collision(name, topics)) is not None:
-            raise InvalidTopicError(
-                f"Topic '{name}' collides with existing topic: {existing}. ('.' and '_' are the same in metric names.)"
-            )
 
     async def _exists_error(self, name: str) -> TopicAlreadyExistsError:
         if await self._store.exists(znodes.delete_topic_path(name)) is not None:
@@ -166,20 +199,33 @@ class TopicAdmin:
             factor = self._default_replication_factor()
         return assign_replicas(list(brokers.values()), partitions, factor, self._random)
 
-    async def _write(self, assignment: TopicAssignment, configs: Mapping[str, str]) -> None:
-        path = znodes.topic_path(assignment.topic)
-        entity = ConfigEntity.topic(assignment.topic)
-        data = znodes.encode_config(configs)
-        # Configs can exist without a topic: written beforehand, or left over from an interrupted deletion.
-        configs_exist = await self._store.exists(entity.path) is not None
-        config: Operation = Set(entity.path, data) if configs_exist else Create(entity.path, data)
+    async def _write(
+        self, planned: Sequence[tuple[TopicSpec, TopicAssignment]]
+    ) -> list[TopicAssignment | HeadraceError]:
+        """Writes topics in one step. If another broker has created one of them meanwhile, writes each on its own."""
+        operations = [operation for topic in planned for operation in await self._operations(*topic)]
         try:
-            # The topic is last: a reader that sees it also finds its configs.
-            await self._store.multi([config, notification(entity), Create(path, znodes.encode_topic(assignment))])
+            await self._store.multi(operations)
         except (NodeExists, NoNode):
-            if await self._store.exists(path) is not None:
-                raise await self._exists_error(assignment.topic) from None
-            raise
+            if len(planned) > 1:
+                return [result for topic in planned for result in await self._write([topic])]
+            name = planned[0][0].name
+            if await self._store.exists(znodes.topic_path(name)) is None:
+                raise
+            return [await self._exists_error(name)]
+        return [assignment for _, assignment in planned]
+
+    async def _operations(self, spec: TopicSpec, assignment: TopicAssignment) -> list[Operation]:
+        """Returns the operations that create a topic. Its own node is last: who sees it also finds its configs."""
+        entity = ConfigEntity.topic(spec.name)
+        data = znodes.encode_config(spec.configs)
+        topic = Create(znodes.topic_path(spec.name), znodes.encode_topic(assignment))
+        # Configs can exist without a topic: written beforehand, or left over from an interrupted deletion.
+        if await self._store.exists(entity.path) is not None:
+            return [Set(entity.path, data), notification(entity), topic]
+        if spec.configs:
+            return [Create(entity.path, data), notification(entity), topic]
+        return [Create(entity.path, data), topic]  # without a notification, brokers assume the defaults
 
     # ---- adding partitions
 
@@ -273,6 +319,34 @@ class TopicAdmin:
 
     async def is_marked_for_deletion(self, topic: str) -> bool:
         return await self._store.exists(znodes.delete_topic_path(topic)) is not None
+
+
+class TopicNames:
+    """The names of all topics, and of the topics about to be created."""
+
+    def __init__(self, names: Iterable[str]):
+        self._names = set(names)
+        self._by_metric_name: dict[str, str] | None = None
+
+    def contains(self, name: str) -> bool:
+        return name in self._names
+
+    def check_collision(self, name: str) -> None:
+        """Raises InvalidTopicError if another topic has the same metric name: `.` becomes `_` there."""
+        if "." not in name and "_" not in name:
+            return
+        if self._by_metric_name is None:
+            self._by_metric_name = {topic.replace(".", "_"): topic for topic in self._names}
+        existing = self._by_metric_name.get(name.replace(".", "_"))
+        if existing is not None:
+            raise InvalidTopicError(
+                f"Topic '{name}' collides with existing topic: {existing}. ('.' and '_' are the same in metric names.)"
+            )
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+        if self._by_metric_name is not None:
+            self._by_metric_name[name.replace(".", "_")] = name
 
 
 def _unknown(topic: str) -> UnknownTopicOrPartitionError:

@@ -89,14 +89,25 @@ class OffsetCheckpoint:
 
 
 def write_partition_metadata(directory: Path, topic_id: Uuid, files: FileSystem) -> None:
-    files.write_atomically(directory / PARTITION_METADATA_FILE, f"version: 0\ntopic_id: {topic_id}".encode())
+    files.write_atomically(directory / PARTITION_METADATA_FILE, _format_partition_metadata(topic_id))
 
 
-def read_partition_metadata(directory: Path, files: FileSystem) -> Uuid | None:
-    """Returns the topic id; None for a directory that was created before topics had ids."""
+def create_partition_metadata(directory: Path, topic_id: Uuid, files: FileSystem) -> None:
+    """Writes the topic id of a new log without a sync. The first flush of the log syncs it."""
+    file = files.open(directory / PARTITION_METADATA_FILE, create=True)
+    try:
+        file.write_at(_format_partition_metadata(topic_id), 0)
+    finally:
+        file.close()
+
+
+def _format_partition_metadata(topic_id: Uuid) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def read_partition_metadata(directory: Path, files: FileSystem) -> Uuid:
+    """Returns the topic id from the file, which must exist. Raises KafkaStorageError if it is damaged."""
     path = directory / PARTITION_METADATA_FILE
-    if not files.exists(path):
-        return None
     fields = dict(line.split(": ", 1) for line in _read_lines(path, files) if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise KafkaStorageError(f"{path} is damaged: expected 'version: 0' and 'topic_id: <id>'")
@@ -124,6 +135,14 @@ class MetaProperties:
     cluster_id: str
     node_id: int
     directory_id: Uuid | None = None
+
+    def check_owner(self, directory: Path, cluster_id: str | None, node_id: int) -> None:
+        """Raises KafkaStorageError if another node owns the directory, or another cluster if `cluster_id` is given."""
+        if self.node_id != node_id or cluster_id not in (None, self.cluster_id):
+            raise KafkaStorageError(
+                f"Log directory {directory} belongs to node {self.node_id} of cluster {self.cluster_id}, not to node "
+                f"{node_id} of cluster {cluster_id or self.cluster_id}. Check node.id, cluster.id and log.dirs"
+            )
 
     def write(self, directory: Path, files: FileSystem) -> None:
         properties = {"cluster.id": self.cluster_id, "node.id": str(self.node_id), "version": "1"}

@@ -117,12 +117,17 @@ class LogDirectory:
 
     # ---- opening
 
-    def open(self) -> None:
-        """Locks the directory and reads its checkpoints. Raises KafkaStorageError if that is not possible."""
+    def open(self, cluster_id: str, node_id: int, new_id: Uuid) -> None:
+        """Locks the directory and reads its checkpoints. Assigns a new directory to this node.
+
+        Raises KafkaStorageError if that is not possible. The directory of another node or cluster stays untouched.
+        """
         try:
             self.files.make_directory(self.path)
-            self._lock()
             self.meta = MetaProperties.read(self.path, self.files)
+            if self.meta is not None:
+                self.meta.check_owner(self.path, cluster_id, node_id)
+            self._lock()
             self.was_clean = self.files.exists(self.path / CLEAN_SHUTDOWN_FILE)
             self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
             self.log_start_offsets = self._read_checkpoint(LOG_START_CHECKPOINT)
@@ -133,6 +138,9 @@ class LogDirectory:
                 # Removed before anything is written: from now on, a crash requires recovery.
                 self.files.remove(self.path / CLEAN_SHUTDOWN_FILE)
                 self.files.sync_directory(self.path)
+            if self.meta is None:
+                self.meta = MetaProperties(cluster_id, node_id, new_id)
+                self.meta.write(self.path, self.files)
         except OSError as error:
             raise storage_error("open log directory", self.path, error) from error
 
@@ -191,17 +199,6 @@ class LogDirectory:
             elif tp.topic != _METADATA_TOPIC:
                 partitions.append(tp)
         return partitions, leftovers
-
-    def claim(self, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
-        """Checks that the directory belongs to this node. Assigns a new directory to it."""
-        if self.meta is None:
-            self.meta = MetaProperties(cluster_id, node_id, directory_id)
-            self.meta.write(self.path, self.files)
-        if (self.meta.cluster_id, self.meta.node_id) != (cluster_id, node_id):
-            raise KafkaStorageError(
-                f"Log directory {self.path} belongs to node {self.meta.node_id} of cluster {self.meta.cluster_id}, "
-                f"not to node {node_id} of cluster {cluster_id}. Check node.id, cluster.id and log.dirs"
-            )
 
     # ---- checkpoints
 

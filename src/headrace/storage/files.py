@@ -9,14 +9,14 @@ import errno
 import mmap
 import os
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import Buffer
+from headrace.storage.open_files import TOO_MANY_OPEN_FILES, OpenFiles
 
-TOO_MANY_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
-"""Too many open files: the operation had no effect and may be retried."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, *TOO_MANY_OPEN_FILES)
 """No space or no file descriptor: the disk has not failed, and the operation may be retried."""
 
@@ -85,6 +85,11 @@ class FileInfo(NamedTuple):
 
 class FileSystem:
     """The file operations of `storage`, on the operating system's file system. Test file systems override them."""
+
+    @cached_property
+    def open_files(self) -> OpenFiles:
+        """The files that stay open between two uses."""
+        return OpenFiles()
 
     def open(self, path: Path, create: bool = False) -> DataFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

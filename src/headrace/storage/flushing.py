@@ -17,13 +17,14 @@ class FlushTask:
     opened: list[DataFile]
     changes: list[tuple[LogSegment | TransactionIndex, int]]
     truncations: int
-    directory: Path
+    directories: list[Path]
     files: FileSystem
 
     def run(self) -> None:
         for file in self.opened:
             file.sync()
-        self.files.sync_directory(self.directory)
+        for directory in self.directories:
+            self.files.sync_directory(directory)
 
 
 def segments_to_flush(segments: LogSegments, recovery_point: int, offset: int, all_indexes: bool) -> list[LogSegment]:

@@ -35,8 +35,12 @@ class _Index:
         self.base_offset = base_offset
         self._files = files
         self._saved_bytes = size_in_bytes or 0
-        self._data: Buffer | None = None if size_in_bytes else bytearray()
+        self._data: bytearray | None = None if size_in_bytes else bytearray()
+        """The entries of an index that is or was written; None if all entries are in the file."""
+        self._mapped: Buffer | None = None
+        """The mapped file of an index without `_data`. Any thread may close it."""
         self._exists = size_in_bytes is not None
+        self.recently_used = False
 
     def __len__(self) -> int:
         return (self._saved_bytes if self._data is None else len(self._data)) // self.entry.size
@@ -47,13 +51,24 @@ class _Index:
         return self._exists
 
     def _entries(self) -> Buffer:
-        if self._data is None:
-            self._data = self._files.map(self.path)
-        return self._data
+        if self._data is not None:
+            return self._data
+        self.recently_used = True
+        mapped = self._mapped
+        if mapped is None:
+            mapped = self._mapped = self._files.open_files.open(self, self._map)
+        return mapped
+
+    def _map(self) -> Buffer:
+        return self._files.map(self.path)
+
+    def close_idle_file(self) -> None:
+        self._mapped = None
 
     def _writable(self) -> bytearray:
-        if not isinstance(self._data, bytearray):
+        if self._data is None:
             self._data = bytearray(self._entries())
+            self.unmap()
         return self._data
 
     def _at(self, slot: int) -> tuple[int, int]:
@@ -78,6 +93,7 @@ class _Index:
 
     def reset(self) -> None:
         """Removes all entries, even if the file cannot be read."""
+        self.unmap()
         self._data = bytearray()
         self._write_all(self._data)
 
@@ -98,10 +114,9 @@ class _Index:
 
     def save(self) -> None:
         """Writes the entries that are not in the file yet."""
-        if not isinstance(self._data, bytearray):
-            return
-        if len(self._data) != self._saved_bytes or not self._exists:
-            self._write(self._data[self._saved_bytes :], self._saved_bytes)
+        data = self._data
+        if data is not None and (len(data) != self._saved_bytes or not self._exists):
+            self._write(data[self._saved_bytes :], self._saved_bytes)
 
     def seal(self) -> None:
         """Saves the entries and releases their memory; lookups map the file from now on."""
@@ -110,8 +125,9 @@ class _Index:
 
     def unmap(self) -> None:
         """Releases the mapped file; the next lookup maps it again."""
-        if not isinstance(self._data, bytearray):
-            self._data = None
+        if self._mapped is not None:
+            self._mapped = None
+            self._files.open_files.closed(self)
 
     def check(self) -> None:
         """Raises CorruptIndexError if the size of the file is not a multiple of the entry size."""

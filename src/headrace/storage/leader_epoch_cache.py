@@ -36,14 +36,14 @@ class LeaderEpochFileCache:
     def __init__(self, directory: Path, files: FileSystem):
         self._path = directory / self.file_name
         self._files = files
-        self._dirty = False
+        self._saved: list[EpochEntry] | None = []
+        """The entries of the checkpoint file; None if they are not known."""
         self._entries: list[EpochEntry] = []
 
     def load(self) -> None:
-        """Reads the checkpoint. Raises KafkaStorageError if it is damaged."""
+        """Reads the checkpoint, which must exist. Raises KafkaStorageError if it is damaged."""
         self._entries = []
-        if not self._files.exists(self._path):
-            return
+        self._saved = None
         for fields in parse_checkpoint(self._path, self._files.read(self._path)):
             try:
                 entry = EpochEntry(*map(int, fields))
@@ -59,6 +59,7 @@ class LeaderEpochFileCache:
                     "order"
                 )
             self._entries.append(entry)
+        self._saved = self._entries
 
     def move_to(self, directory: Path) -> None:
         """Updates the path after the log's directory was renamed."""
@@ -81,7 +82,7 @@ class LeaderEpochFileCache:
         earlier_entries = [
             entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset
         ]
-        self._replace([*earlier_entries, EpochEntry(epoch, start_offset)])
+        self._entries = [*earlier_entries, EpochEntry(epoch, start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Returns the largest epoch not above the requested one, and its end offset.
@@ -108,7 +109,7 @@ class LeaderEpochFileCache:
         """Removes epochs that start at or after the new log end offset."""
         remaining_entries = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(remaining_entries) != len(self._entries):
-            self._replace(remaining_entries)
+            self._entries = remaining_entries
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Removes epochs that end before the new log start offset. The epoch that contains it then starts there."""
@@ -116,18 +117,18 @@ class LeaderEpochFileCache:
         if not below or below == [EpochEntry(below[-1].epoch, start_offset)]:
             return
         above = self._entries[len(below) :]
-        self._replace([EpochEntry(below[-1].epoch, start_offset), *above])
+        self._entries = [EpochEntry(below[-1].epoch, start_offset), *above]
 
     def clear(self) -> None:
-        self._replace([])
+        self._entries = []
 
-    def _replace(self, entries: list[EpochEntry]) -> None:
-        self._entries = entries
-        self._dirty = True
+    def sync(self, end_offset: int) -> None:
+        """Writes the checkpoint if the epochs of the records below `end_offset` have changed since the last write.
 
-    def sync(self) -> None:
-        """Writes the checkpoint if the entries have changed since the last write."""
-        if self._dirty:
-            lines = (f"{entry.epoch} {entry.start_offset}" for entry in self._entries)
+        The epoch of a leader that has not written a record yet is not needed: opening the log would drop it.
+        """
+        entries = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if entries != self._saved:
+            lines = (f"{entry.epoch} {entry.start_offset}" for entry in entries)
             self._files.write_atomically(self._path, format_checkpoint(lines))
-            self._dirty = False
+            self._saved = entries

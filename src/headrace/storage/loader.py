@@ -20,6 +20,7 @@ After a crash:
 - The gaps that compaction leaves always lie below the checkpointed recovery point.
 """
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,14 @@ from headrace.common.errors import CorruptRecordError, KafkaStorageError, Unsupp
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch
-from headrace.storage.checkpoints import read_partition_metadata
+from headrace.storage.checkpoints import (
+    PARTITION_METADATA_FILE,
+    create_partition_metadata,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
-from headrace.storage.files import FileInfo, storage_error
+from headrace.storage.files import FileInfo, FileSystem, storage_error
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
 from headrace.storage.leader_epoch_cache import EpochEntry, LeaderEpochFileCache
 from headrace.storage.log import Log, LogContext
@@ -49,6 +55,8 @@ from headrace.storage.segment import (
 )
 from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import TransactionIndex
+
+_logger = logging.getLogger(__name__)
 
 _OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z.]+)")
 _INDEX_SUFFIXES = (OffsetIndex.suffix, TimeIndex.suffix, TransactionIndex.suffix)
@@ -87,15 +95,62 @@ def open_log(
     `recovery_point` is None if the checkpoint does not contain this log.
     """
     try:
-        context.files.make_directory(directory)
-        stored_id = read_partition_metadata(directory, context.files)
+        listing = _list_or_create(directory, context.files)
+        loader = _Loader(directory, tp, config, context, recovery_point, log_start_offset)
+        stored_id = loader.read_topic_id(listing)
         if topic_id is not None and stored_id is not None and stored_id != topic_id:
             raise KafkaStorageError(f"Log directory {directory} belongs to topic id {stored_id}, not {topic_id}")
-        return _Loader(directory, tp, config, context, recovery_point, log_start_offset).load(
-            clean, stored_id or topic_id
-        )
+        if topic_id is not None and stored_id is None:
+            write_partition_metadata(directory, topic_id, context.files)
+        if log_start_offset == 0 and not recovery_point and listing.keys() <= {PARTITION_METADATA_FILE}:
+            log = _new_log(directory, tp, config, context, stored_id or topic_id)
+            log.is_checkpointed = recovery_point is not None
+            log.is_directory_synced = clean
+            return log, loader.report
+        return loader.load(listing, clean, stored_id or topic_id)
     except OSError as error:
         raise storage_error("open", directory, error) from error
+
+
+def _list_or_create(directory: Path, files: FileSystem) -> dict[str, FileInfo]:
+    try:
+        return files.list(directory)
+    except FileNotFoundError:
+        files.make_directory(directory)
+        return {}
+
+
+def create_log(
+    directory: Path, tp: TopicPartition, config: LogConfig, context: LogContext, topic_id: Uuid | None = None
+) -> Log:
+    """Creates a log, or opens the one in an existing directory. Syncs nothing: the first flush of the log does."""
+    if context.files.exists(directory):
+        return open_log(directory, tp, config, context, topic_id=topic_id)[0]
+    context.files.add_directory(directory)
+    if topic_id is not None:
+        create_partition_metadata(directory, topic_id, context.files)
+    return _new_log(directory, tp, config, context, topic_id)
+
+
+def _new_log(directory: Path, tp: TopicPartition, config: LogConfig, context: LogContext, topic_id: Uuid | None) -> Log:
+    """Returns a log without records. The first append creates the segment file."""
+    files = context.files
+    log = Log(
+        directory,
+        tp,
+        config,
+        context,
+        segments=LogSegments([LogSegment(directory, 0, files, created_ms=context.clock.time_ms())]),
+        epochs=LeaderEpochFileCache(directory, files),
+        producers=ProducerStateManager(),
+        snapshots=ProducerSnapshots(directory, files),
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        topic_id=topic_id,
+    )
+    log.is_checkpointed = log.is_directory_synced = False
+    return log
 
 
 class _Loader:
@@ -127,12 +182,29 @@ class _Loader:
         self.epochs_known_up_to = 0
         self.snapshots = ProducerSnapshots(directory, context.files)
 
-    def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
-        listing = self._complete_interrupted_work(self.files.list(self.directory))
+    def read_topic_id(self, listing: dict[str, FileInfo]) -> Uuid | None:
+        """Returns the topic id; None for a log that was created before topics had ids, or just before a power loss.
+
+        The first flush syncs the file, so it can only be damaged without a recovery point if nothing was flushed yet.
+        """
+        if PARTITION_METADATA_FILE not in listing:
+            return None
+        try:
+            return read_partition_metadata(self.directory, self.files)
+        except KafkaStorageError as error:
+            if self.recovery_point:
+                raise
+            _logger.warning("Partition %s: its topic id was not on disk before a crash: %s", self.tp, error)
+            self._remove(listing, PARTITION_METADATA_FILE)
+            return None
+
+    def load(self, listing: dict[str, FileInfo], clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
+        listing = self._complete_interrupted_work(listing)
         self._open_segments(listing)
         if len(self.segments):
             self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
-        self._load_epochs()
+        if LeaderEpochFileCache.file_name in listing or self._has_records():
+            self._load_epochs(listing)
         end_offset = self._end_after_clean_shutdown() if clean and self._is_plausible() else None
         if end_offset is None:
             end_offset = self._recover()
@@ -155,6 +227,7 @@ class _Loader:
             topic_id=topic_id,
         )
         log.is_checkpointed = self.checkpointed_point is not None
+        log.is_directory_synced = clean
         return log, self.report
 
     # ---- interrupted work
@@ -227,9 +300,13 @@ class _Loader:
                 )
         self.snapshots.set_offsets(snapshots)
 
-    def _load_epochs(self) -> None:
+    def _has_records(self) -> bool:
+        return any(segment.size for segment in self.segments)
+
+    def _load_epochs(self, listing: dict[str, FileInfo]) -> None:
         try:
-            self.epochs.load()
+            if LeaderEpochFileCache.file_name in listing:
+                self.epochs.load()
             self.checkpointed_epochs = self.epochs.entries
             if self._knows_first_epoch():
                 return
@@ -337,6 +414,7 @@ class _Loader:
             end_offset = self.log_start_offset
             segment = LogSegment(self.directory, end_offset, self.files, created_ms=self.context.clock.time_ms())
             segment.create()
+            segment.release()  # most new partitions get no records at once
             self.segments.add(segment)
         return end_offset
 

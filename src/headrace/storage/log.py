@@ -26,12 +26,15 @@ from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
 from headrace.records import NO_LEADER_EPOCH, NO_TIMESTAMP, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
+from headrace.storage.checkpoints import PARTITION_METADATA_FILE
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
-from headrace.storage.files import DISK_FULL, TOO_MANY_OPEN_FILES, DataFile, remove_files, storage_error
+from headrace.storage.failed_appends import FailedAppends
+from headrace.storage.files import DISK_FULL, DataFile, remove_files, storage_error
 from headrace.storage.flushing import FlushTask, open_files_to_sync, pending_changes, segments_to_flush
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.leader_epoch_cache import LeaderEpochFileCache
+from headrace.storage.open_files import TOO_MANY_OPEN_FILES
 from headrace.storage.producer_snapshots import ProducerSnapshots
 from headrace.storage.producer_state import AppendOrigin, BatchMetadata, ProducerStateManager
 from headrace.storage.reading import (
@@ -107,10 +110,13 @@ class Log:
         contain offsets that the log no longer has."""
         self.is_checkpointed = True
         """True if the recovery point checkpoint contains this log; a new log is not in it yet."""
+        self.is_directory_synced = True
+        """False if the name of the log's directory and its topic id may not be on disk; the first flush syncs them."""
         self.on_disk_failed: Callable[[BaseException], None] | None = None
         """Called when a sync or a truncation fails: the state of the files on disk is then unknown."""
         self.segments.active.jitter_ms = self._random_jitter_ms()
         self._files = context.files
+        self._failed_appends = FailedAppends()
         self._flush_in_progress = False
         self._truncation_count = 0
         self._ends_in_gap = False
@@ -172,8 +178,11 @@ class Log:
                         f"Producer {batch.producer_id} has more than one batch in one append; expected at most one"
                     )
                 writers.add(batch.producer_id)
-                if origin is AppendOrigin.CLIENT and (duplicate := self.producers.find_duplicate(batch)):
-                    return duplicate
+                if origin is AppendOrigin.CLIENT:
+                    if duplicate := self.producers.find_duplicate(batch):
+                        return duplicate
+                    if self._failed_appends:
+                        self._failed_appends.check(batch)
                 self.producers.check(batch, origin, marker)
         return None
 
@@ -184,7 +193,9 @@ class Log:
             positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
             active.append(data, positions, self.config.index_interval_bytes)
         except OSError as error:
-            raise storage_error("append to", self.segments.active.path(), error) from error
+            failure = storage_error("append to", self.segments.active.path(), error)
+            self._failed_appends.add(prepared.batches, failure)
+            raise failure from error
         self.log_end_offset = prepared.last_offset + 1
         self._ends_in_gap = False
         self._assign_epochs(prepared.batches)
@@ -217,6 +228,8 @@ class Log:
         for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
             if batch.producer_id >= 0:
                 apply_batch(self.producers, segment, batch, marker)
+                if self._failed_appends:
+                    self._failed_appends.appended(batch)
         self.producers.end_offset = self.log_end_offset
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
@@ -614,13 +627,16 @@ class Log:
                 with_indexes = all_indexes or segment.needs_sync or segment is not self.segments.active
                 opened += open_files_to_sync(segment, self._files, with_indexes)
             opened += self.snapshots.open_for_sync(self.recovery_point, offset)
-            self.epochs.sync()
+            if not self.is_directory_synced and self.topic_id is not None:
+                opened.append(self._files.open(self.directory / PARTITION_METADATA_FILE))
+            self.epochs.sync(self.log_end_offset)
         except OSError as error:
             if error.errno not in DISK_FULL and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         changes = pending_changes(segments)
-        return FlushTask(offset, opened, changes, self._truncation_count, self.directory, self._files)
+        directories = [self.directory] if self.is_directory_synced else [self.directory, self.directory.parent]
+        return FlushTask(offset, opened, changes, self._truncation_count, directories, self._files)
 
     def finish_flush(self, task: FlushTask) -> None:
         """Moves the recovery point after a task has run, unless the log was truncated meanwhile."""
@@ -628,6 +644,7 @@ class Log:
             segment_or_index.synced_changes = max(segment_or_index.synced_changes, changes)
         if task.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, task.offset)
+        self.is_directory_synced = True
         self.last_flush_ms = self.context.clock.time_ms()
 
     def is_flush_due(self) -> bool:
@@ -642,19 +659,26 @@ class Log:
         if self._closed:
             return
         try:
-            active = self.segments.active
-            if (
-                self.recovery_point < self.log_end_offset
-                or self.snapshots.offsets[-1:] != [self.log_end_offset]
-                or not active.has_indexes  # after a roll; Kafka treats a segment without indexes as damaged
-                or not active.has_clean_tail
-            ):
-                active.seal()
+            if self.must_save:
+                self.segments.active.seal()
                 self.snapshots.take(self.producers)
                 self.flush(all_indexes=True)
         except OSError as error:
             raise storage_error("close", self.directory, error) from error
         self.abandon()
+
+    @property
+    def must_save(self) -> bool:
+        """True if closing must write or sync anything. An empty log has nothing to save."""
+        active = self.segments.active
+        if self.recovery_point < self.log_end_offset or not active.has_clean_tail:
+            return True
+        if self.log_end_offset == self.segments.first.base_offset and not self.producers.entries:
+            return False
+        return (
+            self.snapshots.offsets[-1:] != [self.log_end_offset]
+            or not active.has_indexes  # after a roll; Kafka treats a segment without indexes as damaged
+        )
 
     def abandon(self) -> None:
         """Closes all files without flushing, because the directory failed or the log is deleted."""

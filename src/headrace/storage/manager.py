@@ -7,10 +7,8 @@ A directory that cannot be opened, synced or written goes offline with all its l
 A full disk or a failed write fails only that append: see `files.DiskFullError`.
 """
 
-import errno
 import logging
 import os
-import resource
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TypeVar
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Scheduler, WorkResult
 from headrace.common.clock import Clock, SystemClock
+from headrace.common.config import LONG_MAX
 from headrace.common.errors import ConfigError, HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.common.types import TopicPartition
@@ -32,8 +31,10 @@ from headrace.storage.directory import (
     suffixed_directory_name,
 )
 from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
-from headrace.storage.loader import LoadReport, open_log
+from headrace.storage.loader import LoadReport, create_log, open_log
 from headrace.storage.log import Log, LogContext
+from headrace.storage.open_files import TOO_MANY_OPEN_FILES, max_open_files
+from headrace.storage.progress import Progress
 from headrace.storage.retention import delete_old_segments
 
 _logger = logging.getLogger(__name__)
@@ -43,15 +44,22 @@ T = TypeVar("T")
 
 RESERVED_FILES = 64
 """File descriptors that new logs must leave free for short-lived files: checkpoints, segments, directory syncs."""
+_OUT_OF_FILES = "too many open files; raise the limit of open files (ulimit -n) or close connections"
+_LOGS_PER_TASK = 64
+"""How many logs a thread loads or closes before it takes the next ones."""
+_CLOSING_THREADS = 8
+"""Closing a log waits for the disk; the file system syncs several files with one write to its journal."""
 
 
-def _check_free_descriptors(path: Path) -> None:
-    """Raises OSError if a new log would use a reserved file descriptor. The kernel assigns the lowest free number."""
-    max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _uses_reserved_files(path: Path) -> bool:
+    """Returns True if a new log would use a reserved file descriptor. The kernel assigns the lowest free number."""
+    limit = max_open_files()
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno in TOO_MANY_OPEN_FILES
     os.close(fd)
-    if max_open_files != resource.RLIM_INFINITY and fd >= max_open_files - min(RESERVED_FILES, max_open_files // 8):
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return limit is not None and fd >= limit - min(RESERVED_FILES, limit // 8)
 
 
 class LogManager:
@@ -126,8 +134,7 @@ class LogManager:
     def _open_directories(self) -> None:
         for directory in self.directories:
             try:
-                directory.open()
-                directory.claim(self.cluster_id, self.node_id, random_uuid(self._random))
+                directory.open(self.cluster_id, self.node_id, random_uuid(self._random))
             except (KafkaStorageError, OSError) as error:
                 self._take_offline(directory, error)
         self._check_any_online()
@@ -135,6 +142,19 @@ class LogManager:
             if directory.online:
                 self._load_directory(directory)
         self._check_any_online()
+        self._warn_if_files_are_few()
+
+    def _warn_if_files_are_few(self) -> None:
+        max_files = self._files.open_files.max_files
+        if len(self._logs) > max_files:
+            _logger.warning(
+                "Node %d has %d partitions, but the limit of open files (ulimit -n) is %s, of which logs use at most "
+                "%d; files of idle partitions are closed and opened again on demand, which is slower",
+                self.node_id,
+                len(self._logs),
+                max_open_files(),
+                max_files,
+            )
 
     def _check_any_online(self) -> None:
         if not any(directory.online for directory in self.directories):
@@ -147,11 +167,10 @@ class LogManager:
             raise HeadraceError(f"This LogManager {'is closed' if self._closed else 'has not been started'}")
 
     def _load_directory(self, directory: LogDirectory) -> None:
-        """Loads the logs of a directory in parallel. If one cannot be read, the directory goes offline."""
+        """Loads the logs of a directory. If one cannot be read, the directory goes offline."""
         try:
             partitions, leftovers = directory.list()
-            with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as pool:
-                loaded = list(pool.map(lambda tp: self._load(directory, tp), partitions))
+            loaded = self._load_all(directory, partitions)
         except (OSError, HeadraceError) as error:
             self._take_offline(directory, error)
             return
@@ -175,6 +194,22 @@ class LogManager:
             self._checkpoint_recovery_points(directory)
         for path in leftovers:
             self._remove_directory_later(path)
+
+    def _load_all(self, directory: LogDirectory, partitions: list[TopicPartition]) -> list[tuple[Log, LoadReport]]:
+        """Loads logs in threads after a crash, because recovery waits for the disk."""
+        loaded: list[tuple[Log, LoadReport]] = []
+        progress = Progress(self.clock, f"Loading log directory {directory}", len(partitions))
+        chunks = [partitions[first : first + _LOGS_PER_TASK] for first in range(0, len(partitions), _LOGS_PER_TASK)]
+
+        def load(tps: list[TopicPartition]) -> list[tuple[Log, LoadReport]]:
+            return [self._load(directory, tp) for tp in tps]
+
+        with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as pool:
+            for chunk in map(load, chunks) if directory.was_clean else pool.map(load, chunks):
+                loaded += chunk
+                progress.add(len(chunk))
+        progress.finish()
+        return loaded
 
     def _load(self, directory: LogDirectory, tp: TopicPartition) -> tuple[Log, LoadReport]:
         log, report = open_log(
@@ -233,16 +268,30 @@ class LogManager:
             self._checkpoint_log_start_offsets(directory, must=True)
             self._checkpoint_cleaned(directory, must=True)
         path = directory.path / str(tp)
+        if self._is_out_of_files(directory):
+            raise DiskFullError(f"Cannot create a log in {directory}: {_OUT_OF_FILES}")
         try:
-            _check_free_descriptors(directory.path)
-            self._files.make_directory(path)
-            if topic_id is not None:
-                write_partition_metadata(path, topic_id, self._files)
-            log, _ = open_log(path, tp, config, self._context, topic_id=topic_id)
+            log = create_log(path, tp, config, self._context, topic_id)
         except OSError as error:
             raise storage_error("create a log in", directory.path, error) from error
         self._add_log(log, directory)
         return log
+
+    def creation_problem(self) -> KafkaStorageError | None:
+        """Returns why no log can be created now; None if nothing is known to prevent it."""
+        try:
+            directory = self._least_loaded()
+        except KafkaStorageError as error:
+            return error
+        if self._is_out_of_files(directory):
+            return DiskFullError(f"Cannot create logs in {directory}: {_OUT_OF_FILES}")
+        return None
+
+    def _is_out_of_files(self, directory: LogDirectory) -> bool:
+        """Returns True if a new log would use a reserved file descriptor, even after idle files were closed."""
+        return _uses_reserved_files(directory.path) and not (
+            self._files.open_files.close_idle() and not _uses_reserved_files(directory.path)
+        )
 
     def _assign_topic_id(self, log: Log, topic_id: Uuid) -> None:
         try:
@@ -367,7 +416,7 @@ class LogManager:
 
     def flush_due_logs(self) -> None:
         for log in self:
-            if log.is_flush_due():
+            if log.config.flush_ms < LONG_MAX and log.is_flush_due():
                 self.attempt(log, lambda log: log.flush_in_background())
 
     def remove_expired_producers(self) -> None:
@@ -472,12 +521,7 @@ class LogManager:
         if self._closed:
             return
         self._cleaner.close()
-        for log in self:
-            try:
-                log.close()
-            except (KafkaStorageError, OSError) as error:
-                if log.tp in self._directory_of:
-                    self._take_offline(self._directory_of[log.tp], error)
+        self._close_logs()
         for directory in self.directories:
             try:
                 self._checkpoint_recovery_points(directory, must=True)
@@ -490,6 +534,22 @@ class LogManager:
         for directory in self.directories:
             directory.unlock()
 
+    def _close_logs(self) -> None:
+        """Closes all logs: those that must be saved in threads, because that waits for the disk."""
+        logs = list(self)
+        progress = Progress(self.clock, f"Closing the logs of node {self.node_id}", len(logs))
+        unsaved = [log for log in logs if log.must_save]
+        chunks = [unsaved[first : first + _LOGS_PER_TASK] for first in range(0, len(unsaved), _LOGS_PER_TASK)]
+        with ThreadPoolExecutor(_CLOSING_THREADS) as pool:
+            for failures in map(_close_all, chunks) if len(chunks) < 2 else pool.map(_close_all, chunks):
+                for log, error in failures:
+                    if log.tp in self._directory_of:
+                        self._take_offline(self._directory_of[log.tp], error)
+                progress.add(_LOGS_PER_TASK)
+        for log in self:
+            log.abandon()
+        progress.finish()
+
     def abandon(self) -> None:
         """Closes everything without flushing, as in a crash."""
         self._closed = True
@@ -498,3 +558,15 @@ class LogManager:
             log.abandon()
         for directory in self.directories:
             directory.unlock()
+
+
+def _close_all(logs: list[Log]) -> list[tuple[Log, Exception]]:
+    """Closes logs on any thread. Returns those that could not be saved, with the error."""
+    failures: list[tuple[Log, Exception]] = []
+    for log in logs:
+        log.on_disk_failed = None  # the owner's thread takes the directory offline
+        try:
+            log.close()
+        except (KafkaStorageError, OSError) as error:
+            failures.append((log, error))
+    return failures

@@ -111,6 +111,7 @@ class LogSegment:
         self.time_index = TimeIndex(self.path(TimeIndex.suffix), base_offset, files, file_sizes.time_index)
         self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, file_sizes.txn_index)
         self._file: DataFile | None = None
+        self.recently_used = False
         self._tail_may_be_dirty = False
         self.changes = self.synced_changes = 0
         """The number of changes to the files of a sealed segment and its indexes, and how many of them are synced."""
@@ -127,10 +128,20 @@ class LogSegment:
 
     @property
     def file(self) -> DataFile:
-        if self._file is None:
-            self._file = self._files.open(self.path(), create=self._is_new)
-            self._is_new = False
-        return self._file
+        """The open segment file. It may close as soon as the caller drops it: see `open_files`."""
+        self.recently_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._files.open_files.open(self, self._open)
+        return file
+
+    def _open(self) -> DataFile:
+        file = self._files.open(self.path(), create=self._is_new)
+        self._is_new = False
+        return file
+
+    def close_idle_file(self) -> None:
+        self._file = None
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Creates the file of a new segment."""
@@ -421,14 +432,16 @@ class LogSegment:
 
     def release(self) -> None:
         """Releases the files. The segment file closes once no reader references a slice of it."""
-        self._file = None
+        if self._file is not None:
+            self._file = None
+            self._files.open_files.closed(self)
         self.offset_index.unmap()
         self.time_index.unmap()
 
     def existing_paths(self) -> list[Path]:
-        """Returns the paths of the existing files, the `.log` file last."""
+        """Returns the paths of the existing files, the `.log` file last. A new segment may have no file yet."""
         indexes = (self.offset_index, self.time_index, self.txn_index)
-        return [*(index.path for index in indexes if index.exists), self.path()]
+        return [*(index.path for index in indexes if index.exists), *([] if self._is_new else [self.path()])]
 
     def rename(self, suffix: str) -> None:
         """Appends a suffix to all file names, in place of the current one: `.deleted`, `.swap` or none.
@@ -450,5 +463,6 @@ class LogSegment:
     def _update_paths(self) -> None:
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.path = self.path(index.suffix)
-        if self._file is not None:
-            self._file.path = self.path()
+        file = self._file
+        if file is not None:
+            file.path = self.path()

@@ -66,7 +66,7 @@ def look(log: Log) -> list[SeenBatch]:
     """Returns every batch in the files of a log, parsed from their bytes alone."""
     seen: list[SeenBatch] = []
     for segment in log.segments:
-        data = segment.path().read_bytes()
+        data = segment.path().read_bytes() if segment.existing_paths() else b""  # the first append creates the file
         if segment is log.segments.active and log.config.preallocate:
             assert not any(data[segment.size :]), "something lies behind the end of the active segment"
             data = data[: segment.size]

@@ -761,7 +761,7 @@ class LogMachine(RuleBasedStateMachine):
         unsynced = [
             segment
             for segment in self.log.segments
-            if self.disk.synced_bytes(segment.path()) < segment.path().stat().st_size
+            if segment.existing_paths() and self.disk.synced_bytes(segment.path()) < segment.path().stat().st_size
         ]
         if not unsynced:
             return end

@@ -5,7 +5,7 @@ In place of the controller, the broker applies the handlers' writes to the image
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,6 +35,7 @@ from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import tree_deletions
 from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.cluster.znodes import TopicAssignment
+from headrace.common.errors import HeadraceError
 from headrace.common.ids import ZERO_UUID, make_random
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
@@ -52,10 +53,17 @@ class _Topics(TopicAdmin):
 
     broker: "AdminBroker"
 
-    async def create_topic(self, new: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
-        made = await super().create_topic(new, validate_only=validate_only)
-        if not validate_only:
-            self.broker.lead(made)
+    async def create_topics(
+        self,
+        specs: Sequence[TopicSpec],
+        *,
+        validate_only: bool = False,
+        on_created: Callable[[TopicSpec], None] = lambda _: None,
+    ) -> list[TopicAssignment | HeadraceError]:
+        made = await super().create_topics(specs, validate_only=validate_only, on_created=on_created)
+        for topic in made:
+            if isinstance(topic, TopicAssignment) and not validate_only:
+                self.broker.lead(topic)
         return made
 
     async def create_partitions(

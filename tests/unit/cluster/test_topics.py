@@ -10,7 +10,7 @@ from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import CoordinationStore
-from headrace.cluster.topics import TopicAdmin, TopicSpec, check_topic_name, find_collision, is_internal
+from headrace.cluster.topics import TopicAdmin, TopicNames, TopicSpec, check_topic_name, is_internal
 from headrace.common.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -76,11 +76,23 @@ def test_rejects_illegal_names(name: str, problem: str) -> None:
         check_topic_name(name)
 
 
-def test_find_collision() -> None:
-    assert find_collision("a.b", ["x", "a_b"]) == "a_b"
-    assert find_collision("a_b.c", ["a.b.c"]) == "a.b.c"
-    assert find_collision("a-b", ["a_b", "a.b"]) is None
-    assert find_collision("ab", ["a.b"]) is None
+@pytest.mark.parametrize(
+    ("existing", "name", "collides_with"),
+    [(["x", "a_b"], "a.b", "a_b"), (["a.b.c"], "a_b.c", "a.b.c"), (["a_b"], "a-b", None), (["a.b"], "ab", None)],
+)
+def test_names_collide_if_only_dots_and_underscores_differ(
+    existing: list[str], name: str, collides_with: str | None
+) -> None:
+    added_later = TopicNames([])
+    added_later.check_collision("x.y")
+    for topic in existing:
+        added_later.add(topic)
+    for names in (TopicNames(existing), added_later):
+        if collides_with is None:
+            names.check_collision(name)
+        else:
+            with pytest.raises(InvalidTopicError, match=f"'{name}' collides with existing topic: {collides_with}"):
+                names.check_collision(name)
 
 
 def test_internal_topics() -> None:

@@ -76,7 +76,6 @@ def test_rejects_damaged_checkpoint(tmp_path: Path, content: bytes, named: str) 
 
 
 def test_partition_metadata_has_kafka_format(tmp_path: Path) -> None:
-    assert read_partition_metadata(tmp_path, FILES) is None
     write_partition_metadata(tmp_path, ID, FILES)
     assert (tmp_path / "partition.metadata").read_bytes() == b"version: 0\ntopic_id: L4tkSDvtSWyV2FJpQYyZlA"
     assert read_partition_metadata(tmp_path, FILES) == ID

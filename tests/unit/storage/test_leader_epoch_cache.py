@@ -114,31 +114,34 @@ def test_checkpoint_has_kafka_format(tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     cache = make(tmp_path, (0, 0), (2, 10))
     assert not path.exists(), "an append does not wait for the file"
-    cache.sync()
+    cache.sync(20)
     assert path.read_bytes() == b"0\n2\n0 0\n2 10\n"
     again = make(tmp_path)
     again.load()
     assert again.entries == [EpochEntry(0, 0), EpochEntry(2, 10)]
     cache.clear()
-    cache.sync()
+    cache.sync(20)
     assert path.read_bytes() == b"0\n0\n"
 
 
 def test_sync_writes_only_changes(tmp_path: Path) -> None:
     cache = make(tmp_path, (0, 0))
-    cache.sync()
+    cache.sync(20)
     (tmp_path / "leader-epoch-checkpoint").unlink()
     cache.assign(0, 5)
     cache.truncate_from_end(9)
     cache.truncate_from_start(0)
-    cache.sync()
+    cache.sync(20)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_load_without_checkpoint(tmp_path: Path) -> None:
-    cache = make(tmp_path)
-    cache.load()
-    assert cache.entries == []
+def test_checkpoint_lacks_the_epoch_of_a_leader_without_records(tmp_path: Path) -> None:
+    """A broker with many idle partitions would write a file for each of them after every election."""
+    cache = make(tmp_path, (0, 0), (2, 10))
+    cache.sync(10)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 0\n"
+    cache.sync(11)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n2 10\n"
 
 
 @pytest.mark.parametrize(

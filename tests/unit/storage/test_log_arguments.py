@@ -134,7 +134,7 @@ def test_manager_must_be_started(make_manager: MakeManager) -> None:
 
 def test_start_fails_if_only_directory_cannot_be_loaded(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager() as manager:
-        manager.create(TP)
+        manager.create(TP).append_as_leader(make_batch(), 0)
     (tmp_path / "data" / str(TP) / "partition.metadata").write_text("nonsense")
     with pytest.raises(
         KafkaStorageError, match=r"None of the specified log dirs can be used: .*partition.metadata is damaged"

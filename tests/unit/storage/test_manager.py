@@ -347,10 +347,11 @@ def test_rejects_duplicate_directory(make_manager: MakeManager) -> None:
 LOCKER = """
 import sys
 from pathlib import Path
+from headrace.common.ids import make_random, random_uuid
 from headrace.storage.directory import LogDirectory
 from headrace.storage.files import FileSystem
 directory = LogDirectory(Path(sys.argv[1]), FileSystem())
-directory.open()
+directory.open("cluster", 1, random_uuid(make_random()))
 print("locked", flush=True)
 sys.stdin.read()
 """

@@ -4,6 +4,7 @@ Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
 - The response waits until the new partitions have leaders. After `timeout_ms` the topic gets REQUEST_TIMED_OUT, but its
   partitions are still created.
+- If a log cannot be created, the topic gets KAFKA_STORAGE_ERROR at once: see CreateTopics.
 
 Version notes (0 to 3): 2 is flexible, 3 has quota errors (KIP-599; there are no quotas yet).
 """
@@ -12,7 +13,8 @@ from collections import Counter
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.create_topics import MAX_PARTITIONS
-from headrace.broker.topic_waits import wait_for_image
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import TopicAdmin
 from headrace.common.clock import Clock
@@ -20,7 +22,6 @@ from headrace.common.errors import (
     HeadraceError,
     InvalidRequestError,
     PolicyViolationError,
-    RequestTimedOutError,
     code_of,
     message_of,
 )
@@ -31,13 +32,22 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from headrace.storage.manager import LogManager
 
 
 @api(ApiKey.CREATE_PARTITIONS, 0, 3)
 async def handle(
-    request: CreatePartitionsRequest, _: RequestContext, *, clock: Clock, image: MetadataImage, topic_admin: TopicAdmin
+    request: CreatePartitionsRequest,
+    _: RequestContext,
+    *,
+    clock: Clock,
+    image: MetadataImage,
+    log_manager: LogManager,
+    replicas: ReplicaManager,
+    topic_admin: TopicAdmin,
 ) -> CreatePartitionsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
+    problem = None if request.validate_only else log_manager.creation_problem()
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
@@ -47,20 +57,16 @@ async def handle(
         try:
             if counts[topic.name] > 1:
                 raise InvalidRequestError("Duplicate topic name.")
+            if problem is not None:
+                raise problem
             await _create(image, topic_admin, topic, request.validate_only)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
     if not request.validate_only:
         requested = [(topic.name, topic.count) for topic in request.topics if not results[topic.name].error_code]
-        late = await wait_for_image(
-            image, clock, requested, lambda image, topic: image.topic_is_ready(*topic), deadline
-        )
-        for name, count in late:
-            results[name].error_code = RequestTimedOutError.code
-            results[name].error_message = (
-                f"Timed out: not all of the {count} partitions of topic '{name}' have a leader yet. They "
-                f"are still being created."
-            )
+        failures = await wait_for_leaders(image, replicas, clock, requested, deadline)
+        for name, failure in failures.items():
+            results[name].error_code, results[name].error_message = code_of(failure), message_of(failure)
     return CreatePartitionsResponse(results=list(results.values()))
 
 

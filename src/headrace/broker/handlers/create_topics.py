@@ -4,6 +4,9 @@ Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
 - The response waits until all partitions have leaders. After `timeout_ms` the topic gets REQUEST_TIMED_OUT, but it is
   still created.
+- If the process has no file descriptors left, or no log directory is online, no topic is created: KAFKA_STORAGE_ERROR.
+  If a log cannot be created later, because the disk is full, its topic gets this error at once; the broker creates the
+  log as soon as it can.
 
 Not supported: creation policies (`create.topic.policy.class.name`).
 
@@ -15,14 +18,18 @@ Version notes (2 to 7):
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.topic_waits import wait_for_image
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.topic_waits import wait_for_leaders
+from headrace.broker.yielding import yield_to_others
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import BROKER_DEFAULT, TopicAdmin, TopicSpec
+from headrace.cluster.znodes import TopicAssignment
 from headrace.common.clock import Clock
 from headrace.common.errors import (
     HeadraceError,
@@ -30,7 +37,6 @@ from headrace.common.errors import (
     InvalidReplicationAssignmentError,
     InvalidRequestError,
     PolicyViolationError,
-    RequestTimedOutError,
     code_of,
     message_of,
 )
@@ -42,6 +48,7 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.storage.manager import LogManager
 
 MAX_PARTITIONS = 10_000
 """In one request, as in Kafka: more would block the controller for too long."""
@@ -56,23 +63,19 @@ async def handle(
     config: BrokerConfig,
     dynamic_config: DynamicConfig,
     image: MetadataImage,
+    log_manager: LogManager,
+    replicas: ReplicaManager,
     topic_admin: TopicAdmin,
 ) -> CreateTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
-    creation = _Creation(topic_admin, dynamic_config, config.num_partitions, request)
-    for topic in request.topics:
-        if topic.name not in creation.results:
-            await creation.create(topic)
+    creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request)
+    await creation.create(request.topics)
     results = creation.results
     if not request.validate_only:
         created = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
-        late = await wait_for_image(image, clock, created, lambda image, topic: image.topic_is_ready(*topic), deadline)
-        for name, _partitions in late:
-            results[name] = CreatableTopicResult(
-                name=name,
-                error_code=RequestTimedOutError.code,
-                error_message=f"Timed out: topic '{name}' has no leaders yet. It is still being created.",
-            )
+        failures = await wait_for_leaders(image, replicas, clock, created, deadline)
+        for name, error in failures.items():
+            results[name] = _failed(name, error)
     return CreateTopicsResponse(topics=list(results.values()))
 
 
@@ -83,52 +86,74 @@ class _Creation:
         self,
         topic_admin: TopicAdmin,
         dynamic_config: DynamicConfig,
+        log_manager: LogManager,
         default_partitions: int,
         request: CreateTopicsRequest,
     ):
         self.results: dict[str, CreatableTopicResult] = {}
+        """The results in the order of the request."""
         self._topic_admin = topic_admin
         self._dynamic_config = dynamic_config
+        self._problem = None if request.validate_only else log_manager.creation_problem()
         self._default_partitions = default_partitions
         self._validate_only = request.validate_only
         self._counts = Counter(topic.name for topic in request.topics)
         self._partitions = 0
         self._entries = TopicEntries(dynamic_config)
+        self._inherited = self._describe_configs({})
 
-    async def create(self, topic: CreatableTopic) -> None:
-        try:
-            self.results[topic.name] = await self._create(topic)
-        except HeadraceError as error:
-            self.results[topic.name] = CreatableTopicResult(
-                name=topic.name, error_code=code_of(error), error_message=message_of(error)
+    async def create(self, topics: Iterable[CreatableTopic]) -> None:
+        specs: list[TopicSpec] = []
+        for topic in topics:
+            if topic.name not in self.results:
+                self.results[topic.name] = CreatableTopicResult(name=topic.name)
+                try:
+                    specs.append(self._spec_of(topic))
+                except HeadraceError as error:
+                    self.results[topic.name] = _failed(topic.name, error)
+        created = await self._topic_admin.create_topics(
+            specs, validate_only=self._validate_only, on_created=self._apply_configs
+        )
+        for spec, result in zip(specs, created, strict=True):
+            self.results[spec.name] = (
+                _failed(spec.name, result) if isinstance(result, HeadraceError) else self._describe(spec, result)
             )
+            await yield_to_others(len(self.results))
 
-    async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
+    def _spec_of(self, topic: CreatableTopic) -> TopicSpec:
         if self._counts[topic.name] > 1:
             raise InvalidRequestError("Duplicate topic name.")
         self._check_limit(topic)
-        configs = _configs_of(topic)
-        created = await self._topic_admin.create_topic(
-            TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
-            validate_only=self._validate_only,
+        spec = TopicSpec(
+            topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), _configs_of(topic)
         )
+        if self._problem is not None:
+            raise self._problem
+        return spec
+
+    def _apply_configs(self, spec: TopicSpec) -> None:
+        # The store will notify this broker as well; this way the logs never use the defaults first.
+        self._dynamic_config.set_topic_overrides(spec.name, spec.configs)
+
+    def _describe(self, spec: TopicSpec, created: TopicAssignment) -> CreatableTopicResult:
         result = CreatableTopicResult(
-            name=topic.name,
+            name=spec.name,
             error_message=None,
             num_partitions=len(created.partitions),
             replication_factor=len(created.partitions[0].replicas),
-            configs=[
-                CreatableTopicConfigs(
-                    name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
-                )
-                for entry in self._entries.of(configs)
-            ],
+            configs=self._describe_configs(spec.configs) if spec.configs else self._inherited,
         )
         if not self._validate_only:
             result.topic_id = created.topic_id
-            # The store will notify this broker as well; this way the logs never use the defaults first.
-            self._dynamic_config.set_topic_overrides(topic.name, configs)
         return result
+
+    def _describe_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        return [
+            CreatableTopicConfigs(
+                name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
+            )
+            for entry in self._entries.of(overrides)
+        ]
 
     def _check_limit(self, topic: CreatableTopic) -> None:
         partitions = len(topic.assignments) or topic.num_partitions
@@ -139,6 +164,10 @@ class _Creation:
                 f"Excessively large number of partitions per request. (At most {MAX_PARTITIONS})"
             )
         self._partitions += max(partitions, 0)
+
+
+def _failed(name: str, error: HeadraceError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code_of(error), error_message=message_of(error))
 
 
 def _configs_of(topic: CreatableTopic) -> dict[str, str]:
