@@ -82,7 +82,7 @@ disk before it is acknowledged.
 
 ## Answers
 
-A test (`tests/compat/test_apache_kafka_answers.py`) sends 400 invalid and unusual requests to this broker and to Apache
+A test (`tests/compat/test_apache_kafka_answers.py`) sends 470 invalid and unusual requests to this broker and to Apache
 Kafka 4.3 and compares every field of the responses. Error codes and messages are Kafka's; a message may say more, for
 example the name of the item. The differences that are meant to be:
 
@@ -93,6 +93,8 @@ example the name of the item. The differences that are meant to be:
 - Lists ignore empty and repeated items (`cleanup.policy=compact,`).
 - An unknown dynamic broker config is refused, because no plugin could use it.
 - Metadata answers the valid topics of a request that also names invalid ones by id.
+- The response to a duplicate batch has no log append time unless the topic has LogAppendTime, so that producers keep the
+  timestamps of the records.
 - Synonyms of configs include the defaults in coarser units (`log.retention.hours`).
 
 Automatic topic creation: the first Metadata response has UNKNOWN_TOPIC_OR_PARTITION, a later one has the topic.

@@ -157,7 +157,7 @@ class Log:
                 duplicate.last_offset,
                 duplicate.timestamp,
                 duplicate.last_offset,
-                now_ms if self.config.log_append_time else -1,
+                duplicate.timestamp if self.config.log_append_time else -1,
                 self.log_start_offset,
                 duplicate=True,
             )

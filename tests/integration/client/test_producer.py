@@ -21,7 +21,9 @@ from headrace.client.producer.sender_loop import SenderLoop
 from headrace.common.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
+    InvalidRecordError,
     InvalidTopicError,
+    KafkaError,
     MessageSizeTooLargeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -137,6 +139,19 @@ def test_compression_codecs(broker: EmbeddedBroker, topic: str, codec: str) -> N
         producer.flush(timeout_ms=PATIENCE_MS)
         assert [future.get(timeout_ms=0).offset for future in futures] == list(range(500))
     assert read_values(broker, topic) == [b"value %d " % n * 10 for n in range(500)]
+
+
+def test_invalid_records_fail_with_their_own_errors(broker: EmbeddedBroker) -> None:
+    """The others of the batch fail, too, with an error that says why (KIP-467)."""
+    name = f"producer-{next(_numbers)}"
+    broker.create_topic(name, configs={"cleanup.policy": "compact"})
+    with make(broker, **{"linger.ms": 60_000}) as producer:
+        futures = [producer.send(name, b"value", key=key) for key in (b"a", None, b"b")]
+        producer.flush()
+    errors = [future.exception for future in futures]
+    assert [type(error) for error in errors] == [KafkaError, InvalidRecordError, KafkaError]
+    assert str(errors[1]) == f"Compacted topic cannot accept message without key in topic partition {name}-0"
+    assert "part of a batch which had one or more invalid records" in str(errors[0])
 
 
 def test_partitions_keys_like_java_clients(broker: EmbeddedBroker, topic: str) -> None:

@@ -28,10 +28,19 @@ TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
+LIVE_GROUP, INSTANCE, TRANSACTION = "live", "instance", "transaction"
+
+
 class Names(NamedTuple):
     """What differs between two brokers."""
 
     topic_ids: dict[str, uuid.UUID]
+    member_id: str
+    """The one member of LIVE_GROUP, with the id INSTANCE. The group is stable, in generation 1."""
+    producer_id: int
+    """An idempotent producer with epoch 0."""
+    transactional_producer_id: int
+    """The producer of TRANSACTION, with epoch 0."""
 
 
 def all_cases(names: Names) -> list[Case]:
@@ -46,7 +55,10 @@ def all_cases(names: Names) -> list[Case]:
         *_offsets(),
         *_metadata(names),
         *_groups(names),
+        *_live_group(names),
         *_transactions(),
+        *_open_transaction(names),
+        *_sequences(names),
         *_cluster(),
         *_security(),
     ]
@@ -676,6 +688,141 @@ def _groups(names: Names) -> list[Case]:
         Case("DeleteGroups: unknown", ApiKey.DELETE_GROUPS, {"groups_names": ["missing"]}),
         Case("DeleteGroups: an empty name", ApiKey.DELETE_GROUPS, {"groups_names": [""]}),
         Case("DeleteGroups: the same twice", ApiKey.DELETE_GROUPS, {"groups_names": ["missing", "missing"]}),
+    ]
+
+
+def _live_group(names: Names) -> list[Case]:
+    member = {"group_id": LIVE_GROUP, "generation_id": 1, "member_id": names.member_id, "group_instance_id": INSTANCE}
+    wrong = {
+        "another generation": {"generation_id": 7},
+        "an unknown member": {"member_id": "m", "group_instance_id": None},
+        "a fenced instance": {"member_id": "m"},
+        "an unknown instance": {"group_instance_id": "i"},
+    }
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+    offsets = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
+
+    def commit(fields: dict[str, Any]) -> dict[str, Any]:
+        request = {**member, **fields, "topics": [{"name": APPENDED, "partitions": offsets}]}
+        request["generation_id_or_member_epoch"] = request.pop("generation_id")
+        return request
+
+    def transactional(fields: dict[str, Any]) -> dict[str, Any]:
+        producer = {
+            "transactional_id": TRANSACTION,
+            "producer_id": names.transactional_producer_id,
+            "producer_epoch": 0,
+        }
+        return {**member, **fields, **producer, "topics": [{"name": APPENDED, "partitions": offsets}]}
+
+    same = {"session_timeout_ms": 1_800_000, "group_id": LIVE_GROUP}
+    return [
+        *(
+            case
+            for name, fields in wrong.items()
+            for case in (
+                Case(f"Heartbeat: live, {name}", ApiKey.HEARTBEAT, {**member, **fields}),
+                Case(f"SyncGroup: live, {name}", ApiKey.SYNC_GROUP, {**member, **protocol, **fields}),
+                Case(f"OffsetCommit: live, {name}", ApiKey.OFFSET_COMMIT, commit(fields), 9),
+                Case(f"TxnOffsetCommit: live, {name}", ApiKey.TXN_OFFSET_COMMIT, transactional(fields), 4),
+            )
+        ),
+        Case("Heartbeat: live", ApiKey.HEARTBEAT, member),
+        Case("SyncGroup: live", ApiKey.SYNC_GROUP, {**member, **protocol}),
+        Case("SyncGroup: live, another type", ApiKey.SYNC_GROUP, {**member, **protocol, "protocol_type": "connect"}),
+        Case("SyncGroup: live, another protocol", ApiKey.SYNC_GROUP, {**member, **protocol, "protocol_name": "x"}),
+        Case(
+            "OffsetCommit: live, no member",
+            ApiKey.OFFSET_COMMIT,
+            commit({"generation_id": -1, "member_id": "", "group_instance_id": None}),
+            9,
+        ),
+        Case("OffsetCommit: live, valid", ApiKey.OFFSET_COMMIT, commit({}), 9),
+        _join("live, another type", **same, protocol_type="connect", group_instance_id="other"),
+        _join("live, another protocol", **same, protocols=[{"name": "x", "metadata": b""}], group_instance_id="other"),
+        _join("live, an unknown member", **same, member_id="m"),
+        _join("live, a fenced instance", **same, member_id="m", group_instance_id=INSTANCE),
+        *(
+            Case(
+                f"LeaveGroup: live, {name}",
+                ApiKey.LEAVE_GROUP,
+                {"group_id": LIVE_GROUP, "members": [{"member_id": "m", "group_instance_id": instance}]},
+            )
+            for name, instance in (
+                ("an unknown member", None),
+                ("an unknown instance", "i"),
+                ("a fenced instance", INSTANCE),
+            )
+        ),
+        Case("DescribeGroups: live", ApiKey.DESCRIBE_GROUPS, {"groups": [LIVE_GROUP]}),
+        Case("ListGroups: stable", ApiKey.LIST_GROUPS, {"states_filter": ["Stable"], "types_filter": ["classic"]}),
+        Case("DeleteGroups: live", ApiKey.DELETE_GROUPS, {"groups_names": [LIVE_GROUP]}),
+        Case(
+            "OffsetDelete: live",
+            ApiKey.OFFSET_DELETE,
+            {"group_id": LIVE_GROUP, "topics": [{"name": APPENDED, "partitions": [{"partition_index": 0}]}]},
+        ),
+    ]
+
+
+def _open_transaction(names: Names) -> list[Case]:
+    identity = {"transactional_id": TRANSACTION, "producer_id": names.transactional_producer_id, "producer_epoch": 0}
+    topics = [{"name": APPENDED, "partitions": [0]}]
+    wrong = {
+        "another producer id": {"producer_id": 99_999},
+        "a newer epoch": {"producer_epoch": 5},
+        "an older epoch": {"producer_epoch": -1},
+    }
+
+    def add(fields: dict[str, Any]) -> dict[str, Any]:
+        old = {f"v3_and_below_{key}": value for key, value in {**identity, **fields}.items()}
+        return {**old, "v3_and_below_topics": topics}
+
+    return [
+        *(
+            case
+            for name, fields in wrong.items()
+            for case in (
+                Case(f"AddPartitionsToTxn: {name}", ApiKey.ADD_PARTITIONS_TO_TXN, add(fields), 3),
+                Case(f"AddOffsetsToTxn: {name}", ApiKey.ADD_OFFSETS_TO_TXN, {**identity, **fields, "group_id": "g"}, 3),
+                Case(f"EndTxn: {name}", ApiKey.END_TXN, {**identity, **fields, "committed": True}, 4),
+                Case(f"EndTxn: {name}, version 1", ApiKey.END_TXN, {**identity, **fields, "committed": True}, 1),
+            )
+        ),
+        Case("EndTxn: no transaction", ApiKey.END_TXN, {**identity, "committed": True}, 4),
+        Case("EndTxn: no transaction, aborted", ApiKey.END_TXN, {**identity, "committed": False}, 4),
+        Case("AddPartitionsToTxn: valid", ApiKey.ADD_PARTITIONS_TO_TXN, add({}), 3),
+        Case("DescribeTransactions: open", ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": [TRANSACTION]}),
+        Case("ListTransactions: open", ApiKey.LIST_TRANSACTIONS, {"state_filters": ["Ongoing"]}),
+        Case("ListTransactions: a pattern", ApiKey.LIST_TRANSACTIONS, {"transactional_id_pattern": "tr.*ion"}),
+        Case("ListTransactions: long ones", ApiKey.LIST_TRANSACTIONS, {"duration_filter": 10_000_000}),
+        Case("EndTxn: valid", ApiKey.END_TXN, {**identity, "committed": True}, 4),
+    ]
+
+
+def _sequences(names: Names) -> list[Case]:
+    def case(name: str, sequence: int, epoch: int = 0, **more: Any) -> Case:
+        records = _batch(
+            (b"k", 0), (b"k", 0), producer_id=names.producer_id, producer_epoch=epoch, base_sequence=sequence, **more
+        )
+        data = {"name": COMPACTED, "partition_data": [{"index": 1, "records": records}]}
+        return Case(f"Produce: {name}", ApiKey.PRODUCE, {"acks": -1, "timeout_ms": 10_000, "topic_data": [data]}, 11)
+
+    return [
+        case("the first sequence", 0),
+        case("a duplicate", 0),
+        case("a gap", 4),
+        case("the next sequence", 2),
+        case("a duplicate of the batch before", 0),
+        case("an overlapping sequence", 1),
+        case("a newer epoch that does not start at 0", 3, epoch=1),
+        case("a newer epoch", 0, epoch=1),
+        case("an older epoch", 4, epoch=0),
+        Case(
+            "DescribeProducers: one",
+            ApiKey.DESCRIBE_PRODUCERS,
+            {"topics": [{"name": COMPACTED, "partition_indexes": [1]}]},
+        ),
     ]
 
 

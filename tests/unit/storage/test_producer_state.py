@@ -138,6 +138,13 @@ def test_duplicate_append_returns_offsets_of_first(make_log: MakeLog) -> None:
     assert log.log_end_offset == 5
 
 
+def test_duplicate_append_returns_append_time_of_first(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({"message.timestamp.type": "LogAppendTime"})
+    first = send(log, 1, 0)
+    clock.advance(5_000)
+    assert send(log, 1, 0).log_append_time_ms == first.log_append_time_ms == START_MS
+
+
 def test_new_epoch_clears_cached_batches() -> None:
     states = states_with(data(0), data(1), data(0, epoch=1))
     assert [kept.base_sequence for kept in states.entries[1].batches] == [0]
