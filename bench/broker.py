@@ -7,8 +7,9 @@ Warm brokers: both stay up. Each case runs on one broker and immediately afterwa
 idles. Both values of a pair meet the same noise, and the JVM keeps its compiled code. The notes include the CPU usage
 of the idle brokers.
 
-Topics have six partitions and one replica. Neither broker syncs to disk (the default of both). After each case the
-topic's files are deleted, and dirty pages are written back before the next one, so the disk has no influence.
+Topics have six partitions and one replica, unless the case says otherwise. Neither broker syncs to disk (the default of
+both). After each case the topic's files are deleted, and dirty pages are written back before the next one, so the disk
+has no influence.
 """
 
 import os
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.broker_load import PARTITIONS, RECORD_BYTES, Java, Librdkafka, Load, build
+from bench.broker_load import PARTITIONS, RECORD_BYTES, SMALL_RECORD_BYTES, Java, Librdkafka, Load, build
 from bench.broker_sides import Headrace, Kafka, Side
 from bench.broker_wire import await_first_record, drop_topic, make_topic
 from bench.harness import Measurement, describe, from_pairs
@@ -29,6 +30,9 @@ RATE = 1000
 IDLE_SECONDS = 5
 LARGE_BATCH = 1024 * 1024
 BATCHES = {"16 KB": 16 * 1024, "1 MB": LARGE_BATCH}
+CLIENTS_PRODUCING = (1, 10, 100)
+CLIENTS_CONSUMING = (1, 10, 50)
+MANY_PARTITIONS = 100
 Pair = tuple[float, float]
 Generator = Librdkafka | Java
 
@@ -37,14 +41,24 @@ Generator = Librdkafka | Java
 class Sizes:
     """The megabytes that each case sends or reads, and the duration of the case with a fixed rate."""
 
-    small_batches: int = 500
-    large_batches: int = 1500
-    consumed: int = 1500
-    memory: int = 5000
-    pace_seconds: int = 10
+    small_batches: int = 300
+    large_batches: int = 800
+    consumed: int = 1200
+    many_producers: int = 200
+    unbatched_records: int = 40_000
+    memory: int = 3000
+    pace_seconds: int = 6
 
 
-QUICK = Sizes(small_batches=150, large_batches=400, consumed=400, memory=1000, pace_seconds=3)
+QUICK = Sizes(
+    small_batches=150,
+    large_batches=400,
+    consumed=400,
+    many_producers=100,
+    unbatched_records=10_000,
+    memory=1000,
+    pace_seconds=3,
+)
 
 
 @dataclass(frozen=True)
@@ -55,8 +69,11 @@ class Goal:
 
 
 SPEED = Goal("MB/s", 1.0, lower_is_better=False)
+HIGH_SPEED = Goal("MB/s", 1.2, lower_is_better=False)
+RECORD_RATE = Goal("records/s", 1.0, lower_is_better=False)
 CPU = Goal("CPU-s/GB", 1.0)
-LATENCY = Goal("us", 1.0)
+LOW_CPU = Goal("CPU-s/GB", 0.8)
+LATENCY = Goal("us", 0.5)
 START = Goal("s", 0.2)
 MEMORY = Goal("MB", 0.2)
 
@@ -163,15 +180,54 @@ class Bench:
             for label, batch_bytes in BATCHES.items():
                 for acks in ("1", "all"):
                     self._produce_case(sides, number, generator, label, batch_bytes, acks)
+        for producers in CLIENTS_PRODUCING:
+            self._many_producers_case(sides, number, producers)
+        self._unbatched_case(sides, number)
         for generator in (self._librdkafka, self._java):
             self._consume_case(sides, number, generator)
+        for consumers in CLIENTS_CONSUMING:
+            self._many_consumers_case(sides, number, consumers, cold=False)
+            self._many_consumers_case(sides, number, consumers, cold=True)
         self._latency(sides, number)
 
     def _consume_case(self, sides: list[Side], number: int, generator: Generator) -> None:
         def consume(side: Side) -> Load:
             return generator.consume(side.bootstrap, "consumed", self._sizes.consumed)
 
-        self._throughput(sides, number, f"consume, {generator.name}", consume)
+        self._throughput(sides, number, f"consume, {generator.name}", consume, speed=HIGH_SPEED, cpu=LOW_CPU)
+
+    def _many_consumers_case(self, sides: list[Side], number: int, consumers: int, cold: bool) -> None:
+        def consume(side: Side) -> Load:
+            if cold:
+                side.drop_cached("consumed")
+            return self._librdkafka.consume(side.bootstrap, "consumed", self._sizes.consumed, consumers=consumers)
+
+        cache = "cold" if cold else "cached"
+        clients = "1 consumer" if consumers == 1 else f"{consumers} consumers in different groups"
+        self._throughput(sides, number, f"consume with {clients}, {cache}", consume)
+
+    def _many_producers_case(self, sides: list[Side], number: int, producers: int) -> None:
+        def produce(side: Side) -> Load:
+            return self._librdkafka.produce(
+                side.bootstrap,
+                "produced",
+                self._sizes.many_producers,
+                BATCHES["16 KB"],
+                "1",
+                partitions=MANY_PARTITIONS,
+                producers=producers,
+            )
+
+        clients = "1 producer" if producers == 1 else f"{producers} producers"
+        name = f"produce from {clients} to {MANY_PARTITIONS} partitions, 16 KB batches"
+        self._throughput(sides, number, name, produce, "produced", MANY_PARTITIONS)
+
+    def _unbatched_case(self, sides: list[Side], number: int) -> None:
+        def produce(side: Side) -> Load:
+            return self._librdkafka.produce_unbatched(side.bootstrap, "produced", self._sizes.unbatched_records)
+
+        name = f"produce unbatched records of {SMALL_RECORD_BYTES} bytes"
+        self._throughput(sides, number, name, produce, "produced", speed=RECORD_RATE)
 
     def _produce_case(
         self, sides: list[Side], number: int, generator: Generator, label: str, batch_bytes: int, acks: str
@@ -181,30 +237,41 @@ class Bench:
         def produce(side: Side) -> Load:
             return generator.produce(side.bootstrap, "produced", megabytes, batch_bytes, acks)
 
-        self._throughput(sides, number, f"produce, {label} batches, acks {acks}, {generator.name}", produce, "produced")
+        name = f"produce, {label} batches, acks {acks}, {generator.name}"
+        goal = HIGH_SPEED if generator is self._java and batch_bytes != LARGE_BATCH else SPEED
+        self._throughput(sides, number, name, produce, "produced", speed=goal)
 
     def _throughput(
-        self, sides: list[Side], number: int, name: str, load: Callable[[Side], Load], topic: str | None = None
+        self,
+        sides: list[Side],
+        number: int,
+        name: str,
+        load: Callable[[Side], Load],
+        topic: str | None = None,
+        partitions: int = PARTITIONS,
+        *,
+        speed: Goal = SPEED,
+        cpu: Goal = CPU,
     ) -> None:
         """Measures throughput and broker CPU time. `topic`, if given, is created for this case and then deleted."""
         if not self.wants(name):
             return
-        speed, cpu = [0.0, 0.0], [0.0, 0.0]
+        speeds, cpus = [0.0, 0.0], [0.0, 0.0]
         for place in in_turn(number):
             side = sides[place]
             if topic:
-                make_topic(side.port, topic, PARTITIONS)
+                make_topic(side.port, topic, partitions)
             os.sync()
             before = side.cpu_seconds()
             done = load(side)
-            speed[place] = done.mb_per_second
-            cpu[place] = (side.cpu_seconds() - before) / done.total_bytes * 1e9
-            if done.generator_cpu:
+            speeds[place] = done.mb_per_second * (1e6 / SMALL_RECORD_BYTES if speed is RECORD_RATE else 1)
+            cpus[place] = (side.cpu_seconds() - before) / done.total_bytes * 1e9
+            if done.generator_cpu and speed is not RECORD_RATE:
                 self._generator_cpu.append(done.generator_cpu / done.total_bytes * 1e9)
             if topic:
                 drop_topic(side.port, topic, side.data_dir)
-        self.results.add(name, SPEED, *speed)
-        self.results.add(f"{name}: broker CPU", CPU, *cpu)
+        self.results.add(name, speed, *speeds)
+        self.results.add(f"{name}: broker CPU", cpu, *cpus)
 
     def _latency(self, sides: list[Side], number: int) -> None:
         names = [f"round trip of one record at {RATE:,}/s, acks 1, p{percent}" for percent in (50, 99)]
@@ -260,6 +327,9 @@ def _explain(sizes: Sizes) -> list[str]:
         f"Records of {RECORD_BYTES} bytes, topics with {PARTITIONS} partitions and 1 replica, one producer or consumer "
         f"at a time; {sizes.small_batches} MB with 16 KB batches, {sizes.large_batches} MB with 1 MB batches, "
         f"{sizes.consumed} MB consumed (written in 16 KB batches, from the page cache).",
+        f"Several producers or consumers: {sizes.many_producers} MB produced and {sizes.consumed} MB consumed in "
+        "total, by clients of one librdkafka process. Cold: the topic is removed from the page cache first. Unbatched: "
+        f"{sizes.unbatched_records:,} requests of one record.",
         "Generators: librdkafka (a C program with confluent-kafka's library) and Java (Kafka's ProducerPerformance; "
         "a consumer with ConsumerPerformance's settings and assigned partitions). Their start and warm-up are not "
         "timed. Idempotence is off.",

@@ -1,13 +1,15 @@
 /* The load generator of bench/broker.py, in C so that it is not the bottleneck. Each of the three modes prints one JSON line:
 
-     produce BROKERS TOPIC PARTITIONS RECORDS RECORD_BYTES WARMUP [property=value ...]
-     consume BROKERS TOPIC PARTITIONS RECORDS [property=value ...]
+     produce BROKERS TOPIC PARTITIONS CLIENTS RECORDS RECORD_BYTES WARMUP [property=value ...]
+     consume BROKERS TOPIC PARTITIONS CLIENTS RECORDS [property=value ...]
      pace    HOST PORT FRAME_FILE ERROR_AT RATE RECORDS WARMUP
 
    The first two use the librdkafka of confluent-kafka's wheel. The wheel contains no header, so the few functions that
-   are used are declared here, as documented. `pace` uses a plain socket: it sends the request in FRAME_FILE at a fixed
-   rate, without waiting for responses, and measures the latency of each response. ERROR_AT is the position of the error
-   code (16 bits) in the response, counted from its size field. */
+   are used are declared here, as documented. Each of CLIENTS producers or consumers is a client of its own, in a thread
+   of its own. RECORDS and WARMUP are the totals; a consumer reads its share from the start of the topic. The time
+   starts when all clients are connected and have sent their warm-up. `pace` uses a plain socket: it sends the request
+   in FRAME_FILE at a fixed rate, without waiting for responses, and measures the latency of each response. ERROR_AT is
+   the position of the error code (16 bits) in the response, counted from its size field. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -16,6 +18,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +52,7 @@ enum { RD_KAFKA_CONF_OK = 0 };
 
 rd_kafka_conf_t *rd_kafka_conf_new(void);
 int rd_kafka_conf_set(rd_kafka_conf_t *, const char *name, const char *value, char *error, size_t error_size);
+void rd_kafka_conf_set_opaque(rd_kafka_conf_t *, void *);
 void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
 rd_kafka_t *rd_kafka_new(int type, rd_kafka_conf_t *, char *error, size_t error_size);
 rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *name, rd_kafka_topic_conf_t *);
@@ -88,118 +92,126 @@ static void print_result(int64_t records, int64_t bytes, int64_t elapsed_ns) {
 
 /* ---- librdkafka ---- */
 
-static int64_t acknowledged;
+typedef struct {
+    rd_kafka_t *rk;
+    rd_kafka_topic_t *topic;
+    int number;                       /* of this client */
+    int64_t acknowledged;             /* producer */
+    int64_t records, bytes;           /* consumer */
+} client_t;
+
+/* The load of all clients. */
+static struct {
+    char *brokers, *topic, **properties, *payload;
+    int property_count, partitions, clients, record_bytes;
+    int64_t records, warmup;
+    pthread_barrier_t start, end;
+} load;
 
 static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
-    (void)rk, (void)opaque;
+    (void)rk;
     if (message->err)
         fail("delivery", rd_kafka_err2str(message->err));
-    acknowledged++;
+    ((client_t *)opaque)->acknowledged++;
 }
 
-static rd_kafka_t *connect_to(int type, const char *brokers, char **properties, int count) {
-    char error[512];
+static void connect_client(client_t *client, int type) {
+    char error[512], name[256], group[32];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    if (rd_kafka_conf_set(conf, "bootstrap.servers", brokers, error, sizeof error) != RD_KAFKA_CONF_OK)
+    if (rd_kafka_conf_set(conf, "bootstrap.servers", load.brokers, error, sizeof error) != RD_KAFKA_CONF_OK)
         fail("bootstrap.servers", error);
-    for (int i = 0; i < count; i++) {
-        char *equals = strchr(properties[i], '=');
-        if (!equals)
-            fail(properties[i], "not property=value");
-        *equals = 0;
-        if (rd_kafka_conf_set(conf, properties[i], equals + 1, error, sizeof error) != RD_KAFKA_CONF_OK)
-            fail(properties[i], error);
+    for (int i = 0; i < load.property_count; i++) {
+        char *equals = strchr(load.properties[i], '=');
+        if (!equals || equals - load.properties[i] >= (int)sizeof name)
+            fail(load.properties[i], "not property=value");
+        snprintf(name, equals - load.properties[i] + 1, "%s", load.properties[i]);
+        if (rd_kafka_conf_set(conf, name, equals + 1, error, sizeof error) != RD_KAFKA_CONF_OK)
+            fail(load.properties[i], error);
     }
+    snprintf(group, sizeof group, "bench-%d", client->number);
+    if (type == RD_KAFKA_CONSUMER && rd_kafka_conf_set(conf, "group.id", group, error, sizeof error) != RD_KAFKA_CONF_OK)
+        fail("group.id", error);
+    rd_kafka_conf_set_opaque(conf, client);
     if (type == RD_KAFKA_PRODUCER)
         rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
-    rd_kafka_t *rk = rd_kafka_new(type, conf, error, sizeof error);
-    if (!rk)
+    client->rk = rd_kafka_new(type, conf, error, sizeof error);
+    if (!client->rk)
         fail("rd_kafka_new", error);
-    return rk;
-}
-
-static rd_kafka_topic_t *open_topic(rd_kafka_t *rk, const char *name) {
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    client->topic = rd_kafka_topic_new(client->rk, load.topic, NULL);
     const struct rd_kafka_metadata *metadata;
-    int error = topic ? rd_kafka_metadata(rk, 0, topic, &metadata, 30000) : -1;
-    if (error)
-        fail(name, rd_kafka_err2str(error));
+    int failed = client->topic ? rd_kafka_metadata(client->rk, 0, client->topic, &metadata, 30000) : -1;
+    if (failed)
+        fail(load.topic, rd_kafka_err2str(failed));
     rd_kafka_metadata_destroy(metadata);
-    return topic;
 }
 
-static void await_acknowledged(rd_kafka_t *rk, int64_t wanted) {
-    int64_t last = acknowledged, moved = now_ns();
-    while (acknowledged < wanted) {
-        rd_kafka_poll(rk, 100);
-        if (acknowledged != last)
-            last = acknowledged, moved = now_ns();
+static int64_t share_of(int64_t total) {
+    return total / load.clients;
+}
+
+static void await_acknowledged(client_t *client, int64_t wanted) {
+    int64_t last = client->acknowledged, moved = now_ns();
+    while (client->acknowledged < wanted) {
+        rd_kafka_poll(client->rk, 100);
+        if (client->acknowledged != last)
+            last = client->acknowledged, moved = now_ns();
         else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
             fail("produce", "no acknowledgement for a minute");
     }
 }
 
-static void send_records(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions, int64_t records, int record_bytes,
-                         char *payload) {
-    static rd_kafka_message_t messages[CHUNK];
-    int64_t sent = 0, before = acknowledged, window = WINDOW_BYTES / record_bytes;
-    int32_t partition = 0;
+static void send_records(client_t *client, int64_t records) {
+    rd_kafka_message_t messages[CHUNK];
+    int64_t sent = 0, before = client->acknowledged, window = share_of(WINDOW_BYTES / load.record_bytes) + CHUNK;
+    /* Clients start at different partitions. */
+    int32_t partition = (int64_t)client->number * load.partitions / load.clients;
     while (sent < records) {
         int count = records - sent < CHUNK ? (int)(records - sent) : CHUNK;
         memset(messages, 0, sizeof messages);
         for (int i = 0; i < count; i++) {
-            messages[i].payload = payload;  /* shared by all messages, neither copied nor freed */
-            messages[i].len = record_bytes;
+            messages[i].payload = load.payload;  /* shared by all messages, neither copied nor freed */
+            messages[i].len = load.record_bytes;
         }
-        if (rd_kafka_produce_batch(topic, partition, 0, messages, count) != count)
+        if (rd_kafka_produce_batch(client->topic, partition, 0, messages, count) != count)
             for (int i = 0; i < count; i++)
                 if (messages[i].err)
                     fail("produce", rd_kafka_err2str(messages[i].err));
         sent += count;
-        partition = (partition + 1) % partitions;
-        rd_kafka_poll(rk, 0);
-        if (sent - (acknowledged - before) > window)
-            await_acknowledged(rk, before + sent - window);
+        partition = (partition + 1) % load.partitions;
+        rd_kafka_poll(client->rk, 0);
+        if (sent - (client->acknowledged - before) > window)
+            await_acknowledged(client, before + sent - window);
     }
-    await_acknowledged(rk, before + records);
+    await_acknowledged(client, before + records);
 }
 
-static int produce(int argc, char **argv) {
-    if (argc < 6)
-        fail("produce", "too few arguments");
-    int partitions = atoi(argv[2]), record_bytes = atoi(argv[4]);
-    int64_t records = atoll(argv[3]), warmup = atoll(argv[5]);
-    char *payload = malloc(record_bytes);
-    uint32_t state = 12345;
-    for (int i = 0; i < record_bytes; i++)
-        payload[i] = (char)((state = state * 1664525 + 1013904223) >> 24);
-    rd_kafka_t *rk = connect_to(RD_KAFKA_PRODUCER, argv[0], argv + 6, argc - 6);
-    rd_kafka_topic_t *topic = open_topic(rk, argv[1]);
-    send_records(rk, topic, partitions, warmup, record_bytes, payload);
-    int64_t started = now_ns();
-    send_records(rk, topic, partitions, records, record_bytes, payload);
-    print_result(records, records * record_bytes, now_ns() - started);
-    return 0;  /* everything is acknowledged: nothing to flush */
+static void *producer(void *argument) {
+    client_t *client = argument;
+    connect_client(client, RD_KAFKA_PRODUCER);
+    send_records(client, share_of(load.warmup));
+    pthread_barrier_wait(&load.start);
+    send_records(client, share_of(load.records));
+    client->records = share_of(load.records);
+    client->bytes = client->records * load.record_bytes;
+    pthread_barrier_wait(&load.end);
+    return NULL;
 }
 
-static int consume(int argc, char **argv) {
-    if (argc < 4)
-        fail("consume", "too few arguments");
-    int partitions = atoi(argv[2]);
-    int64_t wanted = atoll(argv[3]), records = 0, bytes = 0;
-    static rd_kafka_message_t *messages[1000];
-    rd_kafka_t *rk = connect_to(RD_KAFKA_CONSUMER, argv[0], argv + 4, argc - 4);
-    rd_kafka_topic_t *topic = open_topic(rk, argv[1]);
-    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
-    int64_t started = now_ns(), moved = started;
-    for (int32_t partition = 0; partition < partitions; partition++)
-        if (rd_kafka_consume_start_queue(topic, partition, 0, queue))
+static void *consumer(void *argument) {
+    client_t *client = argument;
+    rd_kafka_message_t *messages[1000];
+    connect_client(client, RD_KAFKA_CONSUMER);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client->rk);
+    pthread_barrier_wait(&load.start);
+    int64_t moved = now_ns(), wanted = share_of(load.records);
+    for (int32_t partition = 0; partition < load.partitions; partition++)
+        if (rd_kafka_consume_start_queue(client->topic, partition, 0, queue))
             fail("consume", "cannot start consuming");
-    while (records < wanted) {
+    while (client->records < wanted) {
         ssize_t count = rd_kafka_consume_batch_queue(queue, 100, messages, 1000);
         for (ssize_t i = 0; i < count; i++) {
             if (!messages[i]->err)
-                records++, bytes += messages[i]->len;
+                client->records++, client->bytes += messages[i]->len;
             else if (messages[i]->err != -191)  /* the end of a partition is not an error */
                 fail("consume", rd_kafka_err2str(messages[i]->err));
             rd_kafka_message_destroy(messages[i]);
@@ -209,9 +221,52 @@ static int consume(int argc, char **argv) {
         else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
             fail("consume", "no record for a minute");
     }
-    print_result(records, bytes, now_ns() - started);
+    pthread_barrier_wait(&load.end);
+    return NULL;
+}
+
+/* Runs all clients and prints their total. */
+static int run_clients(void *(*run)(void *)) {
+    client_t *clients = calloc(load.clients, sizeof *clients);
+    pthread_barrier_init(&load.start, NULL, load.clients + 1);
+    pthread_barrier_init(&load.end, NULL, load.clients + 1);
+    for (int i = 0; i < load.clients; i++) {
+        pthread_t thread;
+        clients[i].number = i;
+        if (pthread_create(&thread, NULL, run, &clients[i]))
+            fail("pthread_create", strerror(errno));
+    }
+    pthread_barrier_wait(&load.start);
+    int64_t started = now_ns(), records = 0, bytes = 0;
+    pthread_barrier_wait(&load.end);
+    int64_t elapsed = now_ns() - started;
+    for (int i = 0; i < load.clients; i++)
+        records += clients[i].records, bytes += clients[i].bytes;
+    print_result(records, bytes, elapsed);
     fflush(stdout);
     _exit(0);  /* a graceful exit would wait for fetches in flight */
+}
+
+static int produce(int argc, char **argv) {
+    if (argc < 7)
+        fail("produce", "too few arguments");
+    load.brokers = argv[0], load.topic = argv[1], load.partitions = atoi(argv[2]), load.clients = atoi(argv[3]);
+    load.records = atoll(argv[4]), load.record_bytes = atoi(argv[5]), load.warmup = atoll(argv[6]);
+    load.properties = argv + 7, load.property_count = argc - 7;
+    load.payload = malloc(load.record_bytes);
+    uint32_t state = 12345;
+    for (int i = 0; i < load.record_bytes; i++)
+        load.payload[i] = (char)((state = state * 1664525 + 1013904223) >> 24);
+    return run_clients(producer);
+}
+
+static int consume(int argc, char **argv) {
+    if (argc < 5)
+        fail("consume", "too few arguments");
+    load.brokers = argv[0], load.topic = argv[1], load.partitions = atoi(argv[2]), load.clients = atoi(argv[3]);
+    load.records = atoll(argv[4]);
+    load.properties = argv + 5, load.property_count = argc - 5;
+    return run_clients(consumer);
 }
 
 /* ---- a plain socket ---- */

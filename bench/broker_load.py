@@ -18,6 +18,7 @@ from tests.support.apache_kafka.broker import run_java
 from bench.broker_wire import HOST, produce_error_at, produce_frame
 
 RECORD_BYTES = 1000
+SMALL_RECORD_BYTES = 100
 PARTITIONS = 6
 SOURCE = Path(__file__).with_name("broker_load.c")
 CONSUMER = Path(__file__).parent / "java" / "AssignedConsumer.java"
@@ -59,7 +60,7 @@ def build(directory: Path) -> Path:
     if not libraries:
         raise LoadFailed(f"no librdkafka in {bundled}")
     program = directory / "broker_load"
-    command = [compiler, "-O2", "-o", program, SOURCE, libraries[0], f"-Wl,-rpath,{bundled}"]
+    command = [compiler, "-O2", "-pthread", "-o", program, SOURCE, libraries[0], f"-Wl,-rpath,{bundled}"]
     _run([str(part) for part in command])
     return program
 
@@ -72,15 +73,24 @@ def _run(command: list[str]) -> str:
 
 
 class Librdkafka:
-    """librdkafka: one producer or consumer for all partitions."""
+    """librdkafka: one or several producers or consumers, each for all partitions."""
 
     name = "librdkafka"
 
     def __init__(self, program: Path):
         self._program = program
 
-    def produce(self, bootstrap: str, topic: str, megabytes: int, batch_bytes: int, acks: str) -> Load:
-        records, warmup = _records(megabytes)
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        megabytes: int,
+        batch_bytes: int,
+        acks: str,
+        *,
+        partitions: int = PARTITIONS,
+        producers: int = 1,
+    ) -> Load:
         properties = {
             "acks": acks,
             "batch.size": batch_bytes,
@@ -90,16 +100,38 @@ class Librdkafka:
             "linger.ms": 10,
             "enable.idempotence": "false",
         }
-        sizes = [PARTITIONS, records, RECORD_BYTES, warmup]
-        found = self._json("produce", bootstrap, topic, *sizes, *_pairs(properties))
-        return Load(found["bytes"] / found["seconds"] / 1e6, (records + warmup) * RECORD_BYTES, found["generator_cpu"])
+        records, warmup = _records(megabytes)
+        return self._produce(bootstrap, topic, partitions, producers, records, RECORD_BYTES, warmup, properties)
 
-    def consume(self, bootstrap: str, topic: str, megabytes: int) -> Load:
-        """Reads everything that `produce` wrote, including its warm-up."""
+    def produce_unbatched(self, bootstrap: str, topic: str, records: int) -> Load:
+        """Sends records of 100 bytes, each in a request of its own, as with `linger.ms=0` and without batching."""
+        properties = {"acks": "1", "batch.num.messages": 1, "linger.ms": 0, "enable.idempotence": "false"}
+        return self._produce(bootstrap, topic, PARTITIONS, 1, records, SMALL_RECORD_BYTES, records // 10, properties)
+
+    def _produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        producers: int,
+        records: int,
+        record_bytes: int,
+        warmup: int,
+        properties: Mapping[str, object],
+    ) -> Load:
+        sizes = [partitions, producers, records, record_bytes, warmup]
+        found = self._json("produce", bootstrap, topic, *sizes, *_pairs(properties))
+        total_bytes = (records + warmup) * record_bytes
+        return Load(found["bytes"] / found["seconds"] / 1e6, total_bytes, found["generator_cpu"])
+
+    def consume(self, bootstrap: str, topic: str, megabytes: int, *, consumers: int = 1) -> Load:
+        """Reads as much as `produce` wrote, including its warm-up. Several consumers read their share of it each."""
         total = sum(_records(megabytes))
         # Otherwise librdkafka pauses for a second whenever its queue is full.
-        properties = {"fetch.queue.backoff.ms": 10}
-        found = self._json("consume", bootstrap, topic, PARTITIONS, total, *_pairs(properties))
+        properties: dict[str, object] = {"fetch.queue.backoff.ms": 10}
+        if consumers > 1:
+            properties["queued.max.messages.kbytes"] = 16 * 1024  # for the generator's memory
+        found = self._json("consume", bootstrap, topic, PARTITIONS, consumers, total, *_pairs(properties))
         return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]), found["generator_cpu"])
 
     def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path) -> Pace:

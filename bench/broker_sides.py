@@ -33,6 +33,11 @@ KAFKA_PROPERTIES = {
     "socket.receive.buffer.bytes": 102400,
     "log.cleaner.backoff.ms": 15000,
     "log.cleaner.dedupe.buffer.size": 128 * 1024 * 1024,
+    "log.cleaner.threads": 1,
+    "offsets.topic.num.partitions": 50,
+    "transaction.state.log.num.partitions": 50,
+    "share.coordinator.state.topic.num.partitions": 50,
+    "group.initial.rebalance.delay.ms": 3000,
     "broker.session.timeout.ms": 9000,
     "broker.heartbeat.interval.ms": 2000,
     **COMMON,
@@ -93,6 +98,14 @@ class Side:
     def cpu_seconds(self) -> float:
         """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
         return sum(_cpu_ticks(pid) for pid in family(self.process_id())) / TICKS_PER_SECOND
+
+    def drop_cached(self, topic: str) -> None:
+        """Removes a topic's segments from the page cache."""
+        os.sync()
+        for path in self.data_dir.glob(f"{topic}-*/*.log"):
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
 
     def memory_mb(self) -> tuple[float, float]:
         """Returns the resident and the proportional set size."""

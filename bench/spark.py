@@ -1,5 +1,7 @@
 """Format headrace compared with Spark's own Kafka connector: one session, one Headrace broker, the same topics.
 
+The last rows compare the brokers: both formats on Headrace's broker and on Apache Kafka's.
+
     python -m bench spark [--rounds 3] [--quick] [--only TEXT]
 
 Batch reads read every column of every row and discard it; batch writes take rows from Spark's memory. Streams copy a
@@ -27,6 +29,7 @@ from tests.support.broker.process import Headrace
 from tests.support.spark.session import CONNECTOR_VERSION, connector_jars
 
 import headrace
+from bench.broker_sides import Kafka
 from bench.harness import Measurement, compare, describe, from_pairs, seconds_of
 from headrace.admin import NewTopic
 
@@ -64,7 +67,7 @@ TOPICS = [
 
 
 class Bench:
-    def __init__(self, spark: Any, side: Headrace, sizes: Sizes, directory: Path) -> None:
+    def __init__(self, spark: Any, side: Headrace | Kafka, sizes: Sizes, directory: Path) -> None:
         self.spark = spark
         self.sizes = sizes
         self._side = side
@@ -211,6 +214,7 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
         bench = Bench(spark, side, sizes, directory)
         try:
             measurements = _measure_all(bench, rounds, only)
+            measurements += _compare_brokers(bench, directory, rounds, only)
         finally:
             bench.close()
             spark.stop()
@@ -223,6 +227,8 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
         "A stream's time is the sum of the durations of its batches, without the start of the query, which is longer "
         "with Python workers.",
         f"Latency: {sizes.latency_records} records in each round, one after the other.",
+        f"Rows with two brokers: the value on Headrace's broker, and on {Kafka.name}'s. The half second that Spark's "
+        "connector takes for a small micro-batch does not depend on the broker.",
     ]
 
 
@@ -293,3 +299,48 @@ def _latencies(bench: Bench, rounds: int) -> list[Measurement]:
         print(describe(measured), file=sys.stderr, flush=True)
         measurements.append(measured)
     return measurements
+
+
+def _compare_brokers(bench: Bench, directory: Path, rounds: int, only: str) -> list[Measurement]:
+    """Runs some cases of both formats on both brokers."""
+    cases = [
+        (f"{what}, format {name}: Headrace's broker vs Apache Kafka's", what, name)
+        for what in ("batch read, 1000 B", "batch write, 1000 B", "latency of a small micro-batch, p50")
+        for name in (HEADRACE, KAFKA)
+    ]
+    wanted = [case for case in cases if only in case[0]]
+    if not wanted:
+        return []
+    side = Kafka(directory / "apache-kafka")
+    side.start()
+    measurements: list[Measurement] = []
+    try:
+        other = Bench(bench.spark, side, bench.sizes, directory)
+        other.fill(1000)
+        for row, what, name in wanted:
+            measured = _compare_on(row, what, name, (bench, other), rounds)
+            print(describe(measured), file=sys.stderr, flush=True)
+            measurements.append(measured)
+        bench.forget_rows()
+        other.forget_rows()
+        other.close()
+    finally:
+        side.stop()
+    return measurements
+
+
+def _compare_on(row: str, what: str, name: str, benches: tuple[Bench, Bench], rounds: int) -> Measurement:
+    def value(bench: Bench) -> float:
+        if what.startswith("latency"):
+            return bench.latency(name)["p50"]
+        run = bench.read if what.startswith("batch read") else bench.write
+        return bench.sizes.rows(1000) / run(name, 1000)
+
+    is_latency = what.startswith("latency")
+    pairs: list[tuple[float, float]] = []
+    for number in range(rounds + 1):
+        found = {place: value(benches[place]) for place in ((0, 1) if number % 2 else (1, 0))}
+        if number:  # the first one is a warm-up
+            pairs.append((found[0], found[1]))
+    unit = "ms" if is_latency else "rows/s"
+    return from_pairs(row, unit, Kafka.name, pairs, 1.0, lower_is_better=is_latency)
