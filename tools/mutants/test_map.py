@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,11 +101,13 @@ def measure(
     missing = [file for file in files if refresh or not results[file].exists()]
     if missing:
         progress(f"Measuring which functions {len(missing)} test files call (once; cached in {cache})")
-    with ThreadPoolExecutor(workers) as pool:
-        for number, (file, seen) in enumerate(
-            pool.map(lambda file: (file, _measure_file(tree, file, results[file], environment)), missing), 1
-        ):
-            progress(f"  {number}/{len(missing)} {file}: {seen} tests")
+    pool = ThreadPoolExecutor(workers)
+    try:
+        futures = {pool.submit(_measure_file, tree, file, results[file], environment): file for file in missing}
+        for number, future in enumerate(as_completed(futures), 1):
+            progress(f"  {number}/{len(missing)} {futures[future]}: {future.result()} tests")
+    finally:
+        pool.shutdown(cancel_futures=True)
     test_map = TestMap()
     for result in results.values():
         if result.exists():

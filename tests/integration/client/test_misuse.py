@@ -448,6 +448,7 @@ class TestConsumer:
 
     def test_rejected_commit_names_the_reason(self, broker: EmbeddedBroker, topic: str) -> None:
         with consumer(broker, group_id=f"group-{next(_numbers)}") as reading:
+            reading.commit({TopicPartition(topic, 0): 0})  # finds the coordinator, which may take longer than 300 ms
             with pytest.raises(KafkaTimeoutError, match="the last error") as told:
                 reading.commit({TopicPartition(topic, 7): 1}, timeout_ms=300)
             assert isinstance(told.value.__cause__, UnknownTopicOrPartitionError)

@@ -258,13 +258,40 @@ def test_runs_mutants_against_the_tests_that_call_them(tree: Path, limit: str, s
     assert (tree / "src" / "headrace" / "sizes.py").read_text() == MODULE
 
 
+def test_test_that_fails_without_mutation_detects_nothing(tree: Path) -> None:
+    directory = tree / "tests" / "integration" / "storage"
+    directory.mkdir(parents=True)
+    (directory / "test_order.py").write_text(
+        "from headrace.sizes import is_small\n"
+        "has_run = False\n"
+        "def test_a():\n    global has_run\n    has_run = True\n    is_small(1)\n"
+        "def test_b():\n    assert has_run\n    is_small(1)\n"
+        "def test_c():\n    assert is_small(1)\n"
+    )
+    paths = [ROOT / "tools" / "mutants" / "overlay", tree / "src", tree]
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+    measured = measure(tree, tree / "cache", 1, False, lambda line: None, environment)
+    in_other_order = TestMap()
+    (mutation,) = (
+        each for each in find_mutations("sizes.py", MODULE) if each.before == "number < 10" and each.after == "None"
+    )
+    assert len(measured.tests_of(mutation)) == 3
+    for index, name in enumerate("bca"):
+        in_other_order.add(f"tests/integration/storage/test_order.py::test_{name}", index, ["sizes.py:is_small"])
+    result = Runner(tree, in_other_order, environment).run(mutation)
+    assert (result.outcome, result.detected_by) == (
+        Outcome.DETECTED,
+        "tests/integration/storage/test_order.py::test_c",
+    )
+
+
 def test_hang_counts_as_detection(tree: Path) -> None:
     test_file = tree / "tests" / "unit" / "storage" / "test_sizes.py"
     test_file.write_text("from headrace.sizes import is_small\ndef test_a():\n    while not is_small(1): pass\n")
     paths = [ROOT / "tools" / "mutants" / "overlay", tree / "src", tree]
     environment = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     test_map = measure(tree, tree / "cache", 1, False, lambda line: None, environment)
-    runner = Runner(tree, test_map, environment, startup_seconds=2)
+    runner = Runner(tree, test_map, environment, startup_seconds=12)
     (mutation,) = (
         each for each in find_mutations("sizes.py", MODULE) if each.before == "number < 10" and each.after == "None"
     )
