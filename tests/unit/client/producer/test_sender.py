@@ -130,18 +130,19 @@ def test_fails_after_configured_retries() -> None:
     assert isinstance(future.exception, NotEnoughReplicasError)
 
 
-def test_uses_leader_named_in_response() -> None:
+@pytest.mark.parametrize("leader", [2, 0])
+def test_uses_leader_named_in_response(leader: int) -> None:
     producer = SimProducer()
-    producer.cluster.leaders[TopicPartition("t", 0)] = 2
-    producer.cluster.hint = (2, 9)
+    producer.cluster.leaders[TopicPartition("t", 0)] = leader
+    producer.cluster.hint = (leader, 9)
     future = producer.put(b"v")
     producer.poll()
     producer.cluster.respond()
-    assert producer.metadata.noted_leaders == [(TopicPartition("t", 0), 2)]
-    producer.accumulator.set_leaders("t", [2])
+    assert producer.metadata.noted_leaders == [(TopicPartition("t", 0), leader)]
+    producer.accumulator.set_leaders("t", [leader])
     producer.poll()
-    assert producer.cluster.in_flight(2) == 1, "a retry at a new leader should not wait"
-    producer.cluster.respond(2)
+    assert producer.cluster.in_flight(leader) == 1, "a retry at a new leader should not wait"
+    producer.cluster.respond(leader)
     assert future.succeeded()
 
 
@@ -339,7 +340,7 @@ def test_unsent_batch_expires() -> None:
     producer.accumulator.set_leaders("t", [-1])
     future = producer.put(b"v")
     at = producer.poll()
-    assert at <= producer.clock.monotonic() + 1.0
+    assert producer.clock.monotonic() < at <= producer.clock.monotonic() + 1.0
     producer.poll(999)
     assert not future.is_done
     producer.poll(1)
@@ -403,6 +404,19 @@ def test_detects_slow_leaders() -> None:
     assert producer.accumulator.slow_leaders == {2}
     producer.cluster.ready.add(2)
     producer.poll(10)
+    assert producer.accumulator.slow_leaders == frozenset()
+
+
+def test_detects_leader_that_does_not_respond() -> None:
+    producer = started(availability_timeout=0.5, max_in_flight=1)
+    futures = [producer.put(b"v" * 300) for _ in range(2)]
+    producer.poll()
+    producer.poll(400)
+    assert producer.accumulator.slow_leaders == frozenset()
+    producer.poll(200)
+    assert producer.accumulator.slow_leaders == {1}
+    settle(producer)
+    assert offsets(futures) == [1, 2]
     assert producer.accumulator.slow_leaders == frozenset()
 
 

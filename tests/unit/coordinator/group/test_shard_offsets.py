@@ -68,6 +68,13 @@ def test_unwritten_commit_fails(bench: GroupBench) -> None:
     assert commit_error(NotEnoughReplicasError("few")) == NotEnoughReplicasError.code
 
 
+@pytest.mark.parametrize("generation", [0, 1])
+def test_former_member_cannot_commit_to_empty_group(bench: GroupBench, generation: int) -> None:
+    bench.commit(5)
+    assert bench.commit(6, "old", generation) is UnknownMemberIdError
+    assert bench.committed() == 5
+
+
 # ---- transactions
 
 
