@@ -156,6 +156,14 @@ class Broker:
         )
         cleanup.push_async_exit(self._close_logs)
         await _run_in_thread(self.log_manager.start)
+        for directory in self.log_manager.directories:
+            if directory.failure is None and not directory.was_clean and directory.partitions:
+                _logger.warning(
+                    "Broker %d: log directory %s was not shut down cleanly; recovered the logs of its %d partitions",
+                    self.node_id,
+                    directory,
+                    directory.partitions,
+                )
         self.replicas = ReplicaManager(self.node_id, self.log_manager, self.dynamic_config.topic, self.driver.timer)
         cleanup.push_async_callback(self._cancel_notifications)
         self.log_manager.on_directory_failed = self._directory_failed

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from headrace import __version__
+from headrace.cli.common.hints import command_hint
 from headrace.cli.common.tool import Terminated, exit_on_broken_pipe, exit_with
 from headrace.common.extras import MissingExtraError
 
@@ -79,6 +80,14 @@ class Tools(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in TOOLS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}.{command_hint(name, TOOLS)}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Runs a command line and exits. Prints errors in one line and sets the exit code."""

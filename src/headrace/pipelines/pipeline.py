@@ -193,8 +193,8 @@ class Pipeline:
         description: str = "",
         settings: Mapping[str, Setting] | None = None,
     ) -> "Pipeline":
-        """Validates and creates a pipeline. Dead letters go to the topic `<name>_dead_letters` unless `outputs` names
-        another place."""
+        """Validates and creates a pipeline. Dead letters go to the topic `<name>_dead_letters`, with `_` for `-`, if
+        `outputs` names no other place."""
         flows = tuple(flows)
         if not _NAME.fullmatch(name):
             raise PipelineError(f"invalid pipeline name {name!r}: expected letters, digits, '-' and '_'")

@@ -7,9 +7,10 @@ Invariant: invalid options are reported here, before any request to a broker, wi
 expected value.
 """
 
+import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,44 @@ MANAGED_BY_SOURCE: dict[str, str] = {
     "interceptor.classes": "interceptors could change the records",
 }
 """Kafka configs that cannot be set for a read, and why."""
+
+
+SOURCE_OPTIONS = (
+    BOOTSTRAP,
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "pushFilters",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+SINK_OPTIONS = ("topic", "deliveryGuarantee", "queryId", "batchId", "sinkName")
+
+
+def check_option_names(options: Mapping[str, str], known_names: Iterable[str]) -> None:
+    """Raises ConfigError for a misspelled option. Other unknown options are Spark's, or of another data source."""
+    known = {name.lower(): name for name in known_names}
+    for name in options:
+        if name.lower() not in known and not name.lower().startswith(_PREFIX):
+            similar = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+            if similar:
+                raise ConfigError(f"unknown option {name!r}: did you mean {known[similar[0]]!r}?")
 
 
 def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
@@ -157,6 +196,7 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> "SourceOptions":
         """Parses and checks all options. If `streaming` is None, skips the checks that apply only to batches or only to
         streams."""
+        check_option_names(options, [*SOURCE_OPTIONS, *SINK_OPTIONS])
         lowered = lower_keys(options)
         config = client_config(lowered, refused=MANAGED_BY_SOURCE)
         if "client.id" not in config:

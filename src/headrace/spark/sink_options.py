@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.producer.config import check_config
 from headrace.common.errors import ConfigError
-from headrace.spark.options import client_config, lower_keys
+from headrace.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, check_option_names, client_config, lower_keys
 
 __all__ = ["COLUMNS", "MANAGED_BY_SINK", "SinkOptions", "check_columns", "sink_options"]
 
@@ -57,6 +57,7 @@ class SinkOptions:
 
 def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     """Parses and checks the options of a write."""
+    check_option_names(options, [*SINK_OPTIONS, *SOURCE_OPTIONS])
     lowered = lower_keys(options)
     config = {**_DEFAULTS, **client_config(lowered, "producer", MANAGED_BY_SINK)}
     exactly_once = _guarantee(lowered)

@@ -16,6 +16,7 @@ import pytest
 from tests.support.net.wire_calls import auto_create
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
+from headrace import __version__
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
 
@@ -56,6 +57,12 @@ def ready(process: subprocess.Popen[str]) -> list[tuple[str, str, int]]:
 
 def log_of(directory: Path) -> str:
     return (directory / "stderr").read_text()
+
+
+def test_logs_its_version(tmp_path: Path) -> None:
+    with running(tmp_path, "--override", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ready(process)
+    assert f"Starting Headrace {__version__} on Python " in log_of(tmp_path)
 
 
 def default_port_is_free() -> bool:

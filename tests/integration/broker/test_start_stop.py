@@ -323,3 +323,14 @@ def test_finishes_an_interrupted_topic_deletion(tmp_path: Path, step: str, monke
 
 def _never_done(*_: object) -> "asyncio.Future[None]":
     return asyncio.get_running_loop().create_future()
+
+
+def test_unclean_shutdown_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line = (
+        f"Broker 0: log directory {tmp_path / 'data'} was not shut down cleanly; recovered the logs of its 2 partitions"
+    )
+    with EmbeddedBroker(topics={"t": 2}, data_dir=tmp_path / "data") as broker:
+        broker.restart()
+        assert line not in caplog.text
+        broker.restart(clean=False)
+        assert caplog.messages.count(line) == 1

@@ -90,3 +90,21 @@ def test_wrong_decoder(data: Path) -> None:
 def test_not_a_regular_file(tmp_path: Path) -> None:
     assert dump("--files", tmp_path).stderr == f"headrace dump-log: Cannot read {tmp_path}: Is a directory\n"
     assert dump("--files", "/dev/null").stderr == "headrace dump-log: Cannot read /dev/null: not a regular file\n"
+
+
+@pytest.mark.parametrize("name", ["server.log.txt", "meta.properties"])
+def test_file_that_is_not_of_a_log(data: Path, tmp_path: Path, name: str) -> None:
+    other = tmp_path / name
+    other.write_text("hello")
+    ran = dump("--files", f"{other},{data / 'plain-0' / f'{0:020d}.log'}")
+    assert ran.exit_code == 1
+    assert f"{other} is not a file of a log: expected the name of a .log, .index" in ran.stderr
+    assert "baseOffset: 0" in ran.stdout, "the other file is printed"
+
+
+def test_text_with_the_name_of_a_segment(tmp_path: Path) -> None:
+    text = tmp_path / f"{0:020d}.log"
+    text.write_text("hello, this is not a log segment, but a text that is long enough for a batch header")
+    ran = dump("--files", text)
+    assert ran.exit_code == 1
+    assert "invalid bytes at the end" in ran.stdout

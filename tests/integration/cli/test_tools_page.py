@@ -50,7 +50,7 @@ def test_examples_run(tmp_path: Path) -> None:
                 env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
                 check=False,
             )
-            printed = ran.stdout.replace(broker.bootstrap_servers, "localhost:9092").replace(f"{tmp_path}/", "")
+            printed = ran.stdout.replace(broker.bootstrap_servers, "127.0.0.1:9092").replace(f"{tmp_path}/", "")
             assert ran.returncode in (0, 141), f"{command}\n{printed}"  # 141: head has seen enough
             printed = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
             assert re.fullmatch(pattern(output), printed), f"{command}\n--- printed\n{printed}\n--- expected\n{output}"

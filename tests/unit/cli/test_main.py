@@ -60,3 +60,12 @@ def test_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.stderr.splitlines() == [
         "headrace: This feature needs pyarrow, which is not installed. Run: pip install 'headrace[arrow]'"
     ]
+
+
+def test_hints_for_users_of_kafkas_tools() -> None:
+    ran = CliRunner().invoke(main, ["kafka-topics.sh", "--list"])
+    assert (ran.exit_code, "Did you mean 'headrace topics'?" in ran.output) == (2, True)
+    ran = CliRunner().invoke(main, ["topics", "--zookeeper", "localhost:2181", "--list"])
+    assert ran.exit_code == 1
+    assert "No such option --zookeeper: " in ran.output
+    assert "use --bootstrap-server HOST:PORT of a broker" in ran.output

@@ -150,3 +150,20 @@ def test_group_id_is_the_default_client_id(caplog: pytest.LogCaptureFixture) -> 
 )
 def test_durations(text: str, expected: int) -> None:
     assert parse_duration_ms("maxTriggerDelay", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("subscibe", "subscribe"),
+        ("startingOffset", "startingOffsets"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_misspelled_option_is_named(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name}': did you mean '{meant}'"):
+        parse(**{name: "x"})
+
+
+def test_options_of_spark_are_ignored() -> None:
+    parse(checkpointLocation="/tmp/c", path="x", queryName="q", mergeSchema="true")

@@ -147,3 +147,9 @@ def test_topic_comes_from_option_or_column() -> None:
 def test_rejects_overwrite() -> None:
     with pytest.raises(ConfigError, match="append"):
         batch_writer({**BOOTSTRAP, "topic": "t"}, struct("value string"), True)
+
+
+def test_misspelled_option_is_named() -> None:
+    options = {"kafka.bootstrap.servers": "localhost:9092", "topics": "orders"}
+    with pytest.raises(ConfigError, match="unknown option 'topics': did you mean 'topic'"):
+        sink_options(options, streaming=False)

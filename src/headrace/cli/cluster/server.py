@@ -13,6 +13,7 @@ import asyncio
 import gc
 import logging
 import os
+import platform
 import resource
 import signal
 import sys
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from headrace import __version__
 from headrace.common.errors import HeadraceError
 from headrace.common.logs import set_up_logging
 from headrace.common.properties import read_properties
@@ -105,6 +107,7 @@ def _fail(error: BaseException) -> NoReturn:
 async def _serve(config: "BrokerConfig") -> int:
     from headrace.broker.server import Broker
 
+    _logger.info("Starting Headrace %s on Python %s, broker %d", __version__, platform.python_version(), config.node_id)
     for note in config.notes:
         _logger.info("%s", note)
     stop_requested = _stop_on_signals()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.connection import Connection, connection_options
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
 from headrace.cli.common.tool import INT_MAX, LONG_MAX, Failure, Tool, ToolGroup
 from headrace.common.clock import SystemClock
@@ -138,7 +139,7 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
 
 
 @transactions.command("describe-producers", cls=Tool)
-@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", required=True, help="The topic.")
 @click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
 @click.option(
     "--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Query this replica instead of the leader."
@@ -194,7 +195,7 @@ def _producers(admin: "Admin", tp: TopicPartition, broker_id: int | None = None)
 
 
 @transactions.command(cls=Tool)
-@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", required=True, help="The topic.")
 @click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
 @click.option(
     "--start-offset",
@@ -261,7 +262,7 @@ class Hanging:
     metavar="MINUTES",
     help="Ignore transactions that have been open for less time.",
 )
-@click.option("--topic", metavar="NAME", help="Only this topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", help="Only this topic.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition of the topic.")
 @json_option
 @pass_connection

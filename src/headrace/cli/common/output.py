@@ -38,11 +38,24 @@ Style = Callable[[str, str], dict[str, Any] | None]
 """Maps a column name and a cell's text to the cell's style."""
 
 
+class Styled(str):
+    """The text of a cell with a style of its own."""
+
+    __slots__ = ("style",)
+
+    def __new__(cls, text: str, **style: Any) -> "Styled":
+        styled_text = super().__new__(cls, text)
+        styled_text.style = style
+        return styled_text
+
+    style: dict[str, Any]
+
+
 def table_lines(
     columns: Sequence[str], rows: Iterable[Sequence[object]], style: Style = lambda _, __: None
 ) -> list[str]:
     """Returns a header line and one line per row, in aligned columns. Numbers are right-aligned."""
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else cell if isinstance(cell, Styled) else str(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(columns)]
     numeric = [bool(texts) and all(_is_number(row[index]) for row in texts) for index in range(len(columns))]
 
@@ -50,7 +63,7 @@ def table_lines(
         parts = []
         for name, cell, width, to_right in zip(columns, cells, widths, numeric, strict=True):
             padded = cell.rjust(width) if to_right else cell.ljust(width)
-            cell_style = look(name, cell)
+            cell_style = cell.style if isinstance(cell, Styled) else look(name, cell)
             parts.append(styled(padded, **cell_style) if cell_style else padded)
         return "  ".join(parts).rstrip()
 

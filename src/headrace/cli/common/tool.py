@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from headrace import __version__
+from headrace.cli.common.hints import flag_hint
 from headrace.common.errors import HeadraceError
 
 USAGE_CODE = 1
@@ -111,6 +112,12 @@ class _KafkaCommand(click.Command):
     ) -> click.Context:
         try:
             return super().make_context(info_name, args, parent, **extra)
+        except click.NoSuchOption as error:
+            flags = [flag for param in self.params for flag in param.opts]
+            message = f"No such option {error.option_name}{flag_hint(error.option_name, flags)}"
+            usage_error = click.UsageError(message, error.ctx)
+            _set_kafka_exit_code(usage_error)
+            raise usage_error from None
         except click.UsageError as error:
             _set_kafka_exit_code(error)
             raise

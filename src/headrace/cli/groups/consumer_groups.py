@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.connection import Connection, optional_connection_options
+from headrace.cli.common.names import complete_groups, complete_topics
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
 from headrace.cli.common.progress import in_parts
 from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with, sentence
@@ -44,9 +45,23 @@ _AT_ONCE = 500
 @click.option("--reset-offsets", is_flag=True, help="Reset the offsets of a group without members.")
 @click.option("--delete-offsets", is_flag=True, help="Delete a group's offsets for topics.")
 @click.option("--validate-regex", metavar="REGEX", help="Check that a regular expression is valid.")
-@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group; can be repeated.")
+@click.option(
+    "--group",
+    "groups",
+    shell_complete=complete_groups,
+    metavar="GROUP",
+    multiple=True,
+    help="A group; can be repeated.",
+)
 @click.option("--all-groups", is_flag=True, help="All groups.")
-@click.option("--topic", "topics", metavar="NAME[:N,...]", multiple=True, help="A topic, or some of its partitions.")
+@click.option(
+    "--topic",
+    "topics",
+    shell_complete=complete_topics,
+    metavar="NAME[:N,...]",
+    multiple=True,
+    help="A topic, or some of its partitions.",
+)
 @click.option("--all-topics", is_flag=True, help="All topics for which the group has offsets.")
 @click.option("--offsets", is_flag=True, help="Describe offsets (the default).")
 @click.option("--members", is_flag=True, help="Describe members.")

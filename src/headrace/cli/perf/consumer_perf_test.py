@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.connection import Connection, client_config_options, connection_options
+from headrace.cli.common.names import complete_groups, complete_topics
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool, check_expression
@@ -37,7 +38,7 @@ _DETAILED = ("time", "threadId", *_COLUMNS[2:])
 @click.command("consumer-perf-test", cls=Tool)
 @connection_options
 @client_config_options("consumer")
-@click.option("--topic", metavar="NAME", help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", help="The topic.")
 @click.option("--include", metavar="REGEX", help="All topics that match.")
 @click.option(
     "--num-records",
@@ -48,7 +49,7 @@ _DETAILED = ("time", "threadId", *_COLUMNS[2:])
     metavar="N",
     help="Number of records.",
 )
-@click.option("--group", metavar="ID", help="The consumer group; default: a new group.")
+@click.option("--group", shell_complete=complete_groups, metavar="ID", help="The consumer group; default: a new group.")
 @click.option("--from-latest", is_flag=True, help="Start at the latest offset if the group has none.")
 @click.option(
     "--fetch-size",

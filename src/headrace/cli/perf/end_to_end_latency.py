@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.common.client_config import known_configs
 from headrace.cli.common.connection import Connection, check_record_size, optional_connection_options, producer
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool
@@ -30,7 +31,9 @@ _WAIT_MS = 60_000
 
 @click.command("end-to-end-latency", cls=Tool)
 @optional_connection_options
-@click.option("--topic", metavar="NAME", help="The topic; created if it does not exist.")
+@click.option(
+    "--topic", shell_complete=complete_topics, metavar="NAME", help="The topic; created if it does not exist."
+)
 @click.option("--num-records", type=click.IntRange(min=1), metavar="N", help="Number of records.")
 @click.option("--producer-acks", metavar="ACKS", help="1 or all.")
 @click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help="Size of each value.")

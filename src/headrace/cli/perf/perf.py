@@ -17,6 +17,7 @@ import click
 
 from headrace.cli.common.connection import Connection, check_record_size, client_key_values, connection_options
 from headrace.cli.common.connection import producer as connected_producer
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import is_terminal, json_option, print_json, styled
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, sentence
@@ -36,7 +37,9 @@ _READER_DIED = "The consumer process ended unexpectedly"
 
 @click.command(cls=Tool)
 @connection_options
-@click.option("--topic", metavar="NAME", help="An existing topic; default: a temporary topic.")
+@click.option(
+    "--topic", shell_complete=complete_topics, metavar="NAME", help="An existing topic; default: a temporary topic."
+)
 @click.option(
     "--partitions",
     type=click.IntRange(1, INT_MAX),
@@ -292,7 +295,10 @@ def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, 
                 break
             continue
         received_at = now
-        started = now if started is None else started
+        if started is None:
+            # From the time when the first record was sent: a single poll may return all records.
+            sent = [_SEND_TIME.unpack_from(record.value)[0] for part in parts for record in part[:1]]
+            started = min((at for at in sent if ready <= at <= now), default=ready)
         last = now
         for part in parts:
             records += len(part)

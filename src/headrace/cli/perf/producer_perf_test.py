@@ -19,6 +19,7 @@ from headrace.cli.common.connection import (
     producer,
     read_client_config,
 )
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, read_file, sentence
@@ -54,7 +55,7 @@ class _ManyValues(Tool):
 
 @click.command("producer-perf-test", cls=_ManyValues)
 @optional_connection_options
-@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", required=True, help="The topic.")
 @click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="Number of records.")
 @click.option("--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Size of each record.")
 @click.option("--payload-file", metavar="FILE", help="A file with records to send in random order.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.common.connection import Connection
 from headrace.cli.pipelines.pipeline import key_values
 from headrace.common.errors import HeadraceError
 from headrace.common.properties import read_properties
@@ -44,6 +45,7 @@ def audit(
     """
     try:
         client = read_properties(command_config) if command_config else {}
+        Connection(bootstrap_server, client).check()  # fails before Spark starts, and quickly
         report = _audit(bootstrap_server, master, routes, dead_letters, conf, client)
     except (HeadraceError, OSError) as error:
         click.echo(f"headrace: {' '.join(str(error).split()) or type(error).__name__}", err=True)

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from headrace.cli.common.connection import Connection
 from headrace.common.errors import HeadraceError
 from headrace.common.extras import requires_extra
 from headrace.common.properties import read_properties
@@ -213,9 +214,8 @@ def run(
         )
         check_run(definition, run_settings)
         with _metrics_file(metrics) as lines:
-            prepare_topics(
-                definition, bootstrap_server, run_settings.client
-            )  # reports a wrong address before Spark starts
+            Connection(bootstrap_server, dict(run_settings.client)).check()  # fails before Spark starts, and quickly
+            prepare_topics(definition, bootstrap_server, run_settings.client)
             spark = quiet_session(f"headrace {definition.name}", master, conf, log_level=log_level)
             try:
                 _run(definition, spark, run_settings, lines, None if quiet else sys.stderr)

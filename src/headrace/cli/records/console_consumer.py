@@ -20,6 +20,7 @@ from headrace.cli.common.connection import (
     key_values,
     read_config,
 )
+from headrace.cli.common.names import complete_groups, complete_topics
 from headrace.cli.common.output import json_option
 from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, interrupts, sentence
 from headrace.cli.records.message_format import formatter, json_line
@@ -36,12 +37,17 @@ _BUFFER_BYTES = 256 * 1024
 @click.command("console-consumer", cls=Tool)
 @connection_options
 @client_config_options("consumer")
-@click.option("--topic", metavar="NAME", help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", help="The topic.")
 @click.option("--include", metavar="REGEX", help="All topics that match.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition, without a group.")
 @click.option("--offset", metavar="OFFSET", help="The start offset: earliest, latest or a number.")
 @click.option("--from-beginning", is_flag=True, help="Start at the earliest offset if the group has none.")
-@click.option("--group", metavar="ID", help="The consumer group; default: none, read all partitions.")
+@click.option(
+    "--group",
+    shell_complete=complete_groups,
+    metavar="ID",
+    help="The consumer group; default: none, read all partitions.",
+)
 @click.option("--max-messages", type=int, metavar="N", help="Exit after N messages.")
 @click.option(
     "--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Exit if no message arrives for this long."

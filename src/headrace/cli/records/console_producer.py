@@ -17,6 +17,7 @@ from headrace.cli.common.connection import (
     producer,
     read_config,
 )
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.tool import Failure, Tool, sentence
 from headrace.cli.records.line_reader import LineReader
 
@@ -50,7 +51,7 @@ def _config_flags(function: click.decorators.FC) -> click.decorators.FC:
 @click.command("console-producer", cls=Tool)
 @connection_options
 @client_config_options("producer")
-@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--topic", shell_complete=complete_topics, metavar="NAME", required=True, help="The topic.")
 @click.option(
     "--reader-property",
     "--property",

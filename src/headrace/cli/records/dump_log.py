@@ -26,6 +26,7 @@ from headrace.storage.producer_snapshots import decode_snapshot
 PrintLine = Callable[[str, dict[str, Any]], None]
 _INDEX, _TIME_INDEX, _TXN_INDEX = struct.Struct(">ii"), struct.Struct(">qi"), struct.Struct(">hqqqq")
 _SIZE_AT, _OVERHEAD = 8, 12
+_KNOWN_FILES = "a .log, .index, .timeindex, .txnindex or .snapshot file, or leader-epoch-checkpoint"
 
 
 @click.command("dump-log", cls=Tool)
@@ -84,7 +85,8 @@ def dump_log(
         elif path.name == "leader-epoch-checkpoint":
             _dump_epochs(path, print_line)
         else:
-            click.echo(f"Ignoring unknown file {path}", err=True)
+            click.echo(f"{path} is not a file of a log: expected the name of {_KNOWN_FILES}", err=True)
+            problems += 1
     return 1 if problems else 0
 
 

@@ -9,6 +9,7 @@ the properties:
         def __call__(self, record) -> bytes: ...
 """
 
+import difflib
 import importlib
 import json
 import struct
@@ -108,15 +109,17 @@ def _import_object(name: str) -> Any:
         sys.path.remove("")
 
 
+_FIELDS = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
+_DESERIALIZER_KEYS = ("key.deserializer", "value.deserializer", "header.deserializer", "headers.deserializer")
+
+
 class DefaultFormatter:
     """Prints the selected fields of each record, with separators, in one line."""
 
     def __init__(self, properties: Mapping[str, str]):
         defaults = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
-        flags = {
-            name: _flag(properties, f"print.{name}", name == "value")
-            for name in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
-        }
+        _check_names(properties, [*defaults, *(f"print.{name}" for name in _FIELDS), *_DESERIALIZER_KEYS])
+        flags = {name: _flag(properties, f"print.{name}", name == "value") for name in _FIELDS}
         texts = {name: _unescape(properties.get(name, default)).encode() for name, default in defaults.items()}
         self._between, self._end = texts["key.separator"], texts["line.separator"]
         self._between_headers, self._null = texts["headers.separator"], texts["null.literal"]
@@ -155,6 +158,15 @@ class DefaultFormatter:
 
     def _field_bytes(self, show: Show, data: bytes | None) -> bytes:
         return self._null if data is None else show(data)
+
+
+def _check_names(properties: Mapping[str, str], known_names: list[str]) -> None:
+    """Raises a usage error for an unknown property. A deserializer may have properties of its own."""
+    for name in properties:
+        if name not in known_names and not name.startswith(tuple(f"{key}." for key in _DESERIALIZER_KEYS)):
+            similar = difflib.get_close_matches(name, known_names, n=1)
+            hint = f"Did you mean {similar[0]}?" if similar else f"Expected one of {', '.join(known_names)}"
+            raise click.UsageError(f"Unknown formatter property {name!r}. {hint}")
 
 
 def _flag(properties: Mapping[str, str], name: str, default: bool) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.connection import Connection, connection_options
+from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.tool import Failure, Tool
 from headrace.common.types import TopicPartition
@@ -23,7 +24,12 @@ _PART = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 
 @click.command("get-offsets", cls=Tool)
 @connection_options
-@click.option("--topic", metavar="NAME", help="A topic name or regular expression; default: all topics.")
+@click.option(
+    "--topic",
+    shell_complete=complete_topics,
+    metavar="NAME",
+    help="A topic name or regular expression; default: all topics.",
+)
 @click.option("--partitions", metavar="N,...", help="Partitions; default: all.")
 @click.option(
     "--topic-partitions",

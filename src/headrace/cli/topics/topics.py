@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.connection import Connection, connection_options, key_values
-from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
+from headrace.cli.common.names import complete_topics
+from headrace.cli.common.output import Styled, is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.progress import in_parts
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, exactly_one, only_with
 from headrace.common.errors import HeadraceError
@@ -44,7 +45,12 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--create", is_flag=True, help="Create a topic.")
 @click.option("--alter", is_flag=True, help="Add partitions to a topic.")
 @click.option("--delete", is_flag=True, help="Delete topics and their data.")
-@click.option("--topic", metavar="NAME", help="The topic, or a regular expression (except with --create).")
+@click.option(
+    "--topic",
+    shell_complete=complete_topics,
+    metavar="NAME",
+    help="The topic, or a regular expression (except with --create).",
+)
 @click.option("--topic-id", metavar="ID", help="The id of the topic to describe.")
 @click.option("--partitions", type=click.IntRange(1, INT_MAX), metavar="N", help="Number of partitions.")
 @click.option(
@@ -380,17 +386,17 @@ def _print_for_people(
 
 
 def _print_partitions(partitions: "list[PartitionDescription]") -> None:
-    behind = {_ids(partition.isr) for partition in partitions if len(partition.isr) < len(partition.replicas)}
     print_table(
         ("PARTITION", "LEADER", "REPLICAS", "IN SYNC"),
         [
             (
                 partition.partition,
-                "none" if partition.leader < 0 else partition.leader,
+                Styled("none", fg="red") if partition.leader < 0 else partition.leader,
                 _ids(partition.replicas),
-                _ids(partition.isr),
+                Styled(_ids(partition.isr), fg="red")
+                if len(partition.isr) < len(partition.replicas)
+                else _ids(partition.isr),
             )
             for partition in partitions
         ],
-        lambda column, cell: {"fg": "red"} if cell == "none" or (column == "IN SYNC" and cell in behind) else None,
     )

@@ -132,9 +132,12 @@ def test_rejects_wrong_command_line(arguments: list[str], said: str) -> None:
 
 
 def test_reports_unreachable_broker(mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipelines.topics._TIMEOUT_MS", 500)
+    monkeypatch.setattr("headrace.pipelines.topics.prepare_topics", None)
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", None)
     arguments = ["--checkpoint", str(tmp_path), "--warehouse", str(tmp_path)]
     code, output = invoke("run", mine, "--bootstrap-server", "127.0.0.1:1", *arguments)
     assert code == 1
-    assert output.startswith("headrace: broker at 127.0.0.1:1: ")
+    assert output == "headrace: No broker is reachable (127.0.0.1:1: Connection refused)\n"
+    code, output = invoke("audit", "--bootstrap-server", "127.0.0.1:1")
+    assert (code, output) == (1, "headrace: No broker is reachable (127.0.0.1:1: Connection refused)\n")
     assert output.count("\n") == 1

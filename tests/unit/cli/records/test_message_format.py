@@ -91,3 +91,16 @@ def test_rejects_value_of_wrong_length() -> None:
 )
 def test_internal_formatters_skip_record_without_key(name: str) -> None:
     assert formatter(name, {})(record(key=None)) == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("print.keys", "Did you mean print.key?"), ("frobnicate", "Expected one of key.separator, ")]
+)
+def test_rejects_unknown_property(name: str, hint: str) -> None:
+    with pytest.raises(click.UsageError, match="Unknown formatter property") as raised:
+        formatter("DefaultMessageFormatter", {name: "true"})
+    assert hint in raised.value.message
+
+
+def test_deserializers_may_have_their_own_properties() -> None:
+    formatter("DefaultMessageFormatter", {"key.deserializer.encoding": "utf-16"})
