@@ -11,7 +11,7 @@ Loggers are in `broker_loggers`.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, partial
@@ -32,6 +32,9 @@ from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
 from headrace.common.config import ConfigKey
 from headrace.common.errors import HeadraceError, InvalidRequestError, UnknownTopicOrPartitionError, code_of, message_of
+
+MAX_CONFIGS = 1000
+"""The most configs of one resource that a request can change: more than there are."""
 
 Change = Callable[[dict[str, str]], dict[str, str]]
 """Maps the stored configs of a resource to the new ones."""
@@ -55,6 +58,7 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +210,18 @@ def find_key(resource_type: int, name: str) -> ConfigKey | None:
     return None if table is None else table.keys.get(name)
 
 
-async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]]) -> list[tuple[R, int, str | None]]:
-    """Runs an action for each resource. Returns the resources with error code and message.
+async def attempt_each(
+    resources: list[R],
+    action: Callable[[R], Awaitable[None]],
+    respond: Callable[[R, int, str | None], T],
+    give_way: Callable[[], Awaitable[None]],
+) -> list[T]:
+    """Runs an action for each resource. Returns the responses, made of the resource, an error code and a message.
 
-    A resource that the request names more than once gets an error.
+    A resource that the request names more than once gets an error. Calls `give_way` after each resource.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    results: list[tuple[R, int, str | None]] = []
+    responses: list[T] = []
     for resource in resources:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
@@ -222,14 +231,17 @@ async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]
                 )
             await action(resource)
         except HeadraceError as error:
-            results.append((resource, code_of(error), message_of(error)))
+            responses.append(respond(resource, code_of(error), message_of(error)))
         else:
-            results.append((resource, 0, None))
-    return results
+            responses.append(respond(resource, 0, None))
+        await give_way()
+    return responses
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raises InvalidRequestError if a change of one resource names a key twice."""
+def check_names(names: Sequence[str]) -> None:
+    """Raises InvalidRequestError if a change of one resource names a key twice, or more keys than there are."""
+    if len(names) > MAX_CONFIGS:
+        raise InvalidRequestError(f"A resource has at most {MAX_CONFIGS} configs, the request changes {len(names)}")
     duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
         raise InvalidRequestError(f"Error due to duplicate config keys: {', '.join(duplicates)}")

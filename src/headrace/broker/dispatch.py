@@ -6,11 +6,13 @@ announces the versions in this registry.
     frame → request header → registry → decode → handler ┬─ a response      → encoded and sent at once
                                                          ├─ DEFERRED        → `context.reply` is called later
                                                          ├─ NO_REPLY        → nothing is sent (acks=0)
+                                                         ├─ a generator     → runs in turns, its result is one of these
                                                          └─ a coroutine     → runs as a task, its result is the response
 
 A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
 not served, closes the connection, because the bytes after it cannot be trusted.
-Record bytes in a request are views of the connection's buffer and are valid only until the handler returns.
+Record bytes in a request are views of the connection's buffer and are valid only until the handler returns. A generator
+may use them after a `yield` only if the request is a long one (`long_requests`).
 
 A request is slow if the broker works on it for long (Kafka's LocalTimeMs). The time that a DEFERRED response waits, for
 data, for in-sync replicas or for the other members of a group, is not work. The request_seconds metrics include it.
@@ -22,17 +24,28 @@ import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from types import GeneratorType
 from typing import Any, Protocol, cast
 
+from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.services import Services
+from headrace.broker.yielding import InTurns, Turn, TurnQueue
+from headrace.common.background import WorkResult
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.net.connection import ServerConnection
 from headrace.net.transport import Frame
-from headrace.protocol import Message, ProtocolError, decode, decode_request_header, encode_response
+from headrace.protocol import (
+    Message,
+    ProtocolError,
+    TooManyElementsError,
+    decode,
+    decode_request_header,
+    encode_response,
+)
 from headrace.protocol.apis import APIS, ApiKey
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -141,13 +154,17 @@ class RequestContext:
     __slots__ = (
         "_delayed",
         "_dispatcher",
+        "_turn",
         "api",
         "api_version",
         "client_id",
         "connection",
         "correlation_id",
+        "is_long",
+        "on_handled",
         "received",
         "slot",
+        "turns_due",
         "waiting_since",
     )
 
@@ -163,6 +180,7 @@ class RequestContext:
     ):
         self._dispatcher = dispatcher
         self._delayed: DelayedOperation | None = None
+        self._turn: Turn | None = None
         self.connection = connection
         self.api = api
         self.api_version = api_version
@@ -173,6 +191,12 @@ class RequestContext:
         """When the handler returned DEFERRED."""
         self.slot: ReplyPlace | None = None
         """The place for the response, or None if the client expects none."""
+        self.is_long = False
+        """True for a request with many array elements (see `long_requests`)."""
+        self.turns_due = 0
+        """The number of generators of this request that wait for their next turn."""
+        self.on_handled: Callable[[], None] | None = None
+        """Called when the handler and its generators have returned: the connection handles its next request then."""
 
     def __str__(self) -> str:
         return (
@@ -196,23 +220,55 @@ class RequestContext:
         self._dispatcher.run_in_order(handling, self, retained_bytes)
         return DEFERRED
 
+    def turn_is_over(self) -> bool:
+        """Returns True if the handler has to give way to other requests now. Call it after each item of a list."""
+        if self._turn is None:
+            self._turn = Turn(self._dispatcher.clock)
+        return self._turn.is_over()
+
+    async def give_way(self) -> None:
+        """Lets other requests run if the turn of this one is over. Call it after each item of a list."""
+        if self.turn_is_over():
+            await self._dispatcher.turns.wait()
+
+    def run_in_turns(self, work: InTurns[HandlerResult]) -> None:
+        """Runs work in turns and sends its result. For a handler that returned DEFERRED."""
+        self._dispatcher.run_in_turns(work, self)
+
     def reply(self, response: Message) -> None:
         """Sends the response. Call it once."""
         waited_seconds = 0.0 if self.waiting_since is None else self._dispatcher.now() - self.waiting_since
         if self._delayed is not None:
             _delayed_operations(self.connection).discard(self._delayed)
             self._delayed = None
-        slot = self.slot
-        if slot is None:
+        if self.slot is None:
             raise HeadraceError(f"{self} expects no response")
+        if self._turn is not None and self._turn.given_way:
+            # The response is probably long. It is encoded in a thread, while the loop serves others.
+            encode = partial(encode_response, response, self.api_version, self.correlation_id, gives_way=True)
+            self._dispatcher.long_requests.run_in_thread(encode, partial(self._send_result, waited_seconds))
+            return
         try:
             frame = encode_response(response, self.api_version, self.correlation_id)
-        except Exception:
-            _logger.exception("Closing the connection: cannot encode the response to %s", self)
-            self.connection.close("a response that cannot be encoded")
+        except Exception:  # noqa: BLE001 - logged there
+            self._encoding_failed()
             return
-        slot.send(cast(Frame, frame))
+        self._send(cast(Frame, frame), waited_seconds)
+
+    def _send_result(self, waited_seconds: float, encoded: WorkResult) -> None:
+        if encoded.error is not None:
+            self._encoding_failed(encoded.error)
+        else:
+            self._send(cast(Frame, encoded.value), waited_seconds)
+
+    def _send(self, frame: Frame, waited_seconds: float) -> None:
+        assert self.slot is not None
+        self.slot.send(frame)
         self._dispatcher.request_completed(self, waited_seconds)
+
+    def _encoding_failed(self, error: BaseException | None = None) -> None:
+        _logger.error("Closing the connection: cannot encode the response to %s", self, exc_info=error or True)
+        self.connection.close("a response that cannot be encoded")
 
     def close(self, reason: str) -> None:
         """Closes the connection instead of sending a response."""
@@ -238,9 +294,21 @@ class ApiMetrics:
 class Dispatcher:
     """Handles the frames of all connections. Owned by the broker's loop."""
 
-    def __init__(self, services: Services, clock: Clock, metrics: Metrics, slow_request_ms: int):
+    def __init__(
+        self,
+        services: Services,
+        clock: Clock,
+        metrics: Metrics,
+        slow_request_ms: int,
+        max_elements: int,
+    ):
         self._apis = {key: api.bind(services) for key, api in REGISTRY.items()}
+        self.clock = clock
         self.now = clock.monotonic
+        self.turns = TurnQueue()
+        self.long_requests = LongRequests()
+        self._max_elements = max_elements
+        self._short_elements = min(SHORT_ELEMENTS, max_elements)
         self._slow_seconds = slow_request_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
@@ -273,17 +341,75 @@ class Dispatcher:
             self._refuse_version(context)
             return
         try:
-            request = decode(api.request, version, frame, position)
+            request = decode(api.request, version, frame, position, self._short_elements)
+        except TooManyElementsError as error:
+            self._long_request_received(context, frame, position, error)
+            return
         except ProtocolError as error:
-            self._refuse(connection, f"a {api.key.name} v{version} request that cannot be decoded: {error}")
+            self._refuse_body(context, error)
             return
         self._metrics[key].requests.value += 1
         if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
             context.slot = connection.expect_response()
         if self.intercept is not None and (action := self.intercept(context)) is not None:
-            retained_request = decode(api.request, version, bytearray(frame), position)  # it may be handled later
-            action.apply(context, retained_request, lambda: self._handle(api, retained_request, context))
+            self._act(action, context, frame, position)
             return
+        self._handle(api, request, context)
+
+    def _act(self, action: Action, context: RequestContext, frame: memoryview, position: int) -> None:
+        """Applies a fault. The request may be handled later, so it gets its own copy of the frame."""
+        api = context.api
+        request = decode(api.request, context.api_version, bytearray(frame), position)
+        action.apply(context, request, lambda: self._handle(api, request, context))
+
+    def _long_request_received(
+        self, context: RequestContext, frame: memoryview, position: int, error: TooManyElementsError
+    ) -> None:
+        if error.elements > self._max_elements:
+            self._refuse_body(context, error)
+            return
+        context.slot = context.connection.expect_response()
+        self.long_requests.add(
+            context.connection, frame, lambda kept, done: self._long_request_admitted(context, kept, position, done)
+        )
+
+    def _long_request_admitted(
+        self, context: RequestContext, frame: memoryview, position: int, done: Callable[[], None]
+    ) -> None:
+        """Handles a long request. Calls `done` when the handler has returned."""
+        api = context.api
+        if context.connection.closed and api.key is not ApiKey.PRODUCE:
+            done()
+            return
+        self.long_requests.run_in_thread(
+            partial(decode, api.request, context.api_version, frame, position, self._max_elements, gives_way=True),
+            lambda result: self._long_request_decoded(context, frame, position, result, done),
+        )
+
+    def _long_request_decoded(
+        self,
+        context: RequestContext,
+        frame: memoryview,
+        position: int,
+        result: WorkResult,
+        done: Callable[[], None],
+    ) -> None:
+        api = context.api
+        if isinstance(result.error, ProtocolError):
+            self._refuse_body(context, result.error)
+            done()
+            return
+        request = cast(Message, result.result())
+        self._metrics[api.key].requests.value += 1
+        if api.key is ApiKey.PRODUCE and request.acks == 0 and context.slot is not None:  # type: ignore[attr-defined]
+            context.slot.send(b"")  # no response
+            context.slot = None
+        if self.intercept is not None and (action := self.intercept(context)) is not None:
+            self._act(action, context, frame, position)
+            done()
+            return
+        context.is_long = True
+        context.on_handled = done
         self._handle(api, request, context)
 
     # ---- handling
@@ -296,16 +422,49 @@ class Dispatcher:
             result = api.handler(request, context)
         except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
+            result = None
+        if type(result) is GeneratorType:
+            self._run_generator(result, context)
             return
-        self._complete(result, context)
+        self._finish(context, result)
 
-    def _complete(self, result: HandlerResult, context: RequestContext) -> None:
+    def _finish(self, context: RequestContext, result: HandlerResult | None) -> None:
+        """Sends a handler's response, if it has one now. None: the handler failed."""
         if result is DEFERRED:
-            context.waiting_since = self.now()
+            if context.waiting_since is None:
+                context.waiting_since = self.now()
         elif result is NO_REPLY:
             self.request_completed(context)
-        else:
+        elif result is not None:
             context.reply(cast(Message, result))
+        if context.on_handled is not None and not context.turns_due:
+            on_handled, context.on_handled = context.on_handled, None
+            on_handled()
+
+    def _run_generator(self, work: InTurns[HandlerResult], context: RequestContext) -> None:
+        """Runs the first turn of a handler. If it is not done then, the next request of the connection waits for it."""
+        if not self.run_in_turns(work, context) and context.on_handled is None:
+            context.connection.hold_requests()
+            context.on_handled = context.connection.release_requests
+
+    def run_in_turns(self, work: InTurns[HandlerResult], context: RequestContext) -> bool:
+        """Runs one turn of the work. Returns True if it is done; else it waits for its next turn."""
+        try:
+            next(work)
+        except StopIteration as stop:
+            self._finish(context, stop.value)
+            return True
+        except Exception:  # noqa: BLE001 - logged there
+            self._failed(context)
+            self._finish(context, None)
+            return True
+        context.turns_due += 1
+        self.turns.add(lambda: self._next_turn(work, context))
+        return False
+
+    def _next_turn(self, work: InTurns[HandlerResult], context: RequestContext) -> None:
+        context.turns_due -= 1
+        self.run_in_turns(work, context)
 
     def run_in_order(
         self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext, retained_bytes: int
@@ -328,8 +487,8 @@ class Dispatcher:
             raise
         except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
-            return
-        self._complete(result, context)
+            result = None
+        self._finish(context, result)
 
     def _failed(self, context: RequestContext) -> None:
         _logger.exception("Closing the connection after an internal error: %s failed", context)
@@ -354,9 +513,22 @@ class Dispatcher:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
+        self.turns.close()
+        self.long_requests.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- refusing
+
+    def _refuse_body(self, context: RequestContext, error: ProtocolError) -> None:
+        what = f"a {context.api.key.name} v{context.api_version} request of client {context.client_id!r}"
+        if isinstance(error, TooManyElementsError):
+            self._refuse(
+                context.connection,
+                f"{what} with {error.elements} array elements or more; headrace.request.max.elements allows "
+                f"{self._max_elements}",
+            )
+        else:
+            self._refuse(context.connection, f"{what} that cannot be decoded: {error}")
 
     def _refuse(self, connection: ServerConnection, reason: str) -> None:
         self._refused.value += 1

@@ -14,6 +14,9 @@ A full cache creates a session only if it can evict another session:
 - a session that was not used for a while, or
 - a session that is smaller than the new one and has existed for a minimum time.
 
+All sessions together have at most `MAX_PARTITIONS` partitions: the largest session is evicted if there are more. A
+client whose session is gone creates another one, or fetches without a session.
+
 Owned by the broker's loop.
 """
 
@@ -31,6 +34,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 MIN_EVICTION_MS = 120_000
+MAX_PARTITIONS = 1_000_000
 
 _LAST_EPOCH = 2**31 - 1
 
@@ -130,13 +134,11 @@ class FetchSessionCache:
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
         """In the order of their last use, the oldest first."""
+        self.partitions = 0
+        """The number of partitions of all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)
@@ -159,20 +161,38 @@ class FetchSessionCache:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
-    def create(self, partitions: list[FetchedPartition], privileged: bool, uses_topic_ids: bool) -> FetchSession | None:
-        """Creates a session. Returns None if the cache is full and no other session can be evicted."""
-        if not self._make_room(len(partitions), privileged):
+    def create(self, size: int, privileged: bool, uses_topic_ids: bool) -> FetchSession | None:
+        """Creates a session to which the caller adds `size` partitions with `change`.
+
+        Returns None if the cache is full and no other session can be evicted.
+        """
+        if size > MAX_PARTITIONS or not self._make_room(size, privileged):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
         session = FetchSession(session_id, privileged, uses_topic_ids, self._now_ms())
-        session.change(partitions, ())
         self._sessions[session_id] = session
         return session
 
+    def change(
+        self,
+        session: FetchSession,
+        fetched: Iterable[FetchedPartition],
+        forgotten: Iterable[tuple[str | Uuid, int]],
+    ) -> None:
+        """Changes the partitions of a session. The largest session is evicted if there are too many partitions."""
+        before = len(session.partitions)
+        session.change(fetched, forgotten)
+        if self._sessions.get(session.id) is session:
+            self.partitions += len(session.partitions) - before
+        if self.partitions > MAX_PARTITIONS:
+            self._evict(max(self._sessions.values(), key=lambda session: len(session.partitions)))
+
     def remove(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
 
     def _make_room(self, size: int, privileged: bool) -> bool:
         if len(self._sessions) < self.slots:
@@ -194,6 +214,6 @@ class FetchSessionCache:
         return self._evict(weakest)
 
     def _evict(self, session: FetchSession) -> bool:
-        del self._sessions[session.id]
+        self.remove(session.id)
         self.evictions += 1
         return True

@@ -67,45 +67,49 @@ class PartitionRead:
 
 
 class Reads:
-    """The outcome of reading all partitions of a fetch."""
+    """The outcome of reading the partitions of a fetch."""
 
-    __slots__ = ("partitions", "size", "urgent")
+    __slots__ = ("_remaining_bytes", "partitions", "size", "urgent")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._remaining_bytes = max_bytes
         self.partitions: list[PartitionRead] = []
         self.size = 0
         self.urgent = False
         """True if an error or a diverging epoch must be sent to the client at once."""
 
+    def add(self, replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> None:
+        """Reads partitions in order until the byte limit is reached. The remaining partitions get no data."""
+        for fetched_partition in fetched:
+            read = PartitionRead(fetched_partition)
+            self.partitions.append(read)
+            try:
+                _read(replicas, read, self._remaining_bytes, limits, first_batch_whole=self.size == 0)
+            except KafkaError as error:
+                read.error = error.with_traceback(None)  # the traceback would keep all of this in a reference cycle
+                self.urgent = True
+                continue
+            except Exception:
+                # One failing partition must fail neither the others nor the append that completed this fetch.
+                _logger.exception(
+                    "Partition %s-%d: a read failed, the client gets UNKNOWN_SERVER_ERROR",
+                    fetched_partition.topic,
+                    fetched_partition.partition,
+                )
+                read.error = KafkaError("The broker failed to read the partition; see its log")
+                self.urgent = True
+                continue
+            if read.diverging_epoch is not None:
+                self.urgent = True
+            size = read.size
+            self.size += size
+            self._remaining_bytes = max(0, self._remaining_bytes - size)
+
 
 def read_partitions(replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> Reads:
-    """Reads partitions in order until the byte limit is reached. The remaining partitions get no data."""
-    reads = Reads()
-    remaining_bytes = limits.max_bytes
-    for fetched_partition in fetched:
-        read = PartitionRead(fetched_partition)
-        reads.partitions.append(read)
-        try:
-            _read(replicas, read, remaining_bytes, limits, first_batch_whole=reads.size == 0)
-        except KafkaError as error:
-            read.error = error
-            reads.urgent = True
-            continue
-        except Exception:
-            # One failing partition must fail neither the others nor the append that completed this fetch.
-            _logger.exception(
-                "Partition %s-%d: a read failed, the client gets UNKNOWN_SERVER_ERROR",
-                fetched_partition.topic,
-                fetched_partition.partition,
-            )
-            read.error = KafkaError("The broker failed to read the partition; see its log")
-            reads.urgent = True
-            continue
-        if read.diverging_epoch is not None:
-            reads.urgent = True
-        size = read.size
-        reads.size += size
-        remaining_bytes = max(0, remaining_bytes - size)
+    """Reads all partitions at once."""
+    reads = Reads(limits.max_bytes)
+    reads.add(replicas, fetched, limits)
     return reads
 
 

@@ -1,17 +1,18 @@
 """Runs requests on the group coordinators of this broker.
 
 - `run_member_operation`, for JoinGroup and SyncGroup: the group sends the response, possibly much later.
-- `run_group_operations`, for requests about several groups (DescribeGroups, DeleteGroups, OffsetFetch): the groups may
-  be in different partitions of the offsets topic, and the response waits for all of them.
+- `run_group_operations`, for requests with many items (groups of DescribeGroups, DeleteGroups and OffsetFetch, and the
+  parts of a long list for one group): the groups may be in different partitions of the offsets topic, and the response
+  waits for all of them.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.yielding import ITEMS_PER_TURN
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
@@ -19,6 +20,10 @@ from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
 _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+
+PARTITIONS_PER_OPERATION = 500
+"""An operation on the offsets of one group is split into operations on this many partitions."""
 
 
 def run_member_operation(
@@ -63,32 +68,32 @@ def run_member_operation(
 
 def run_group_operations(
     coordinators: Coordinators,
-    group_ids: Sequence[str],
-    operation: Callable[[GroupCoordinatorShard, str], CoordinatorResult[T]],
-    error_result: Callable[[str, KafkaError], T],
+    context: RequestContext,
+    items: Sequence[Item],
+    group_id_of: Callable[[Item], str],
+    operation: Callable[[GroupCoordinatorShard, Item], CoordinatorResult[T]],
+    error_result: Callable[[Item, KafkaError], T],
     done: Callable[[list[T]], None],
-) -> None:
-    """Runs an operation for each group and calls `done` with all results, in the order of `group_ids`."""
+) -> InTurns[HandlerResult]:
+    """Runs an operation for each item and calls `done` with all results, in the order of the items."""
     results: dict[int, T] = {}
 
-    def run(position: int, group_id: str) -> None:
+    def run(position: int, item: Item) -> None:
         def finish(result: CoordinatorResponse[T]) -> None:
             try:
                 results[position] = result.result()
             except KafkaError as error:
-                results[position] = error_result(group_id, error)
-            if len(results) == len(group_ids):
-                done([results[index] for index in range(len(group_ids))])
+                results[position] = error_result(item, error)
+            if len(results) == len(items):
+                done([results[index] for index in range(len(items))])
 
-        partition = coordinators.group_partition(group_id)
-        coordinators.groups.write(partition, lambda shard: operation(shard, group_id), finish)
+        partition = coordinators.group_partition(group_id_of(item))
+        coordinators.groups.write(partition, lambda shard: operation(shard, item), finish)
 
-    def run_from(first: int) -> None:
-        for position, group_id in enumerate(group_ids[first : first + ITEMS_PER_TURN], first):
-            run(position, group_id)
-        if first + ITEMS_PER_TURN < len(group_ids):
-            asyncio.get_running_loop().call_soon(run_from, first + ITEMS_PER_TURN)
-
-    if not group_ids:
+    for position, item in enumerate(items):
+        run(position, item)
+        if context.turn_is_over():
+            yield
+    if not items:
         done([])
-    run_from(0)
+    return DEFERRED

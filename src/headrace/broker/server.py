@@ -231,7 +231,9 @@ class Broker:
         )
         self.batch_inflater = BatchInflater(self.clock)
         cleanup.callback(self.batch_inflater.close)
-        self.dispatcher = Dispatcher(self._services(), self.clock, self.metrics, config.slow_request_ms)
+        self.dispatcher = Dispatcher(
+            self._services(), self.clock, self.metrics, config.slow_request_ms, config.request_max_elements
+        )
         limits = self.dynamic_config.limits(config.limits)
         self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
         cleanup.push_async_exit(self._stop_serving)

@@ -148,6 +148,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_loop",
         "_pending_seen",
         "_queued_bytes",
+        "_request_holds",
         "_server",
         "_tail",
         "_transport",
@@ -185,6 +186,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The reasons to hold back ready responses, as bits."""
         self._holds = 0
         """The reasons to pause reading, as bits."""
+        self._request_holds = 0
         self._active = True
         self._last_active = now
         self._pending_seen = 0
@@ -212,17 +214,29 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The number of responses that are not ready, or wait for an earlier response or for the peer to read."""
         return self._due
 
-    def hold_requests(self, retained_bytes: int) -> None:
+    def hold_requests(self, retained_bytes: int = 0) -> None:
         """Holds back further requests until `release_requests`. The handler retains so many bytes of the current one.
 
-        The retained bytes count towards `Limits.queued_max_bytes`.
+        The retained bytes count towards `Limits.queued_max_bytes`. Calls can be nested.
         """
+        self._request_holds += 1
         self._hold(_REQUEST)
         self._server.memory.carried(retained_bytes)
 
-    def release_requests(self, retained_bytes: int) -> None:
+    def release_requests(self, retained_bytes: int = 0) -> None:
         self._server.memory.carried(-retained_bytes)
-        self._unhold(_REQUEST)
+        self._request_holds -= 1
+        if not self._request_holds:
+            self._unhold(_REQUEST)
+
+    def keep_frame(self, frame: memoryview) -> memoryview:
+        """Returns the frame that is being handled, valid until `release_frame`. Holds requests until then."""
+        self.hold_requests()
+        return self._frames.keep(frame)
+
+    def release_frame(self) -> None:
+        self._frames.release_kept()
+        self.release_requests()
 
     def close(self, reason: str) -> None:
         """Closes the connection and drops unsent responses."""

@@ -64,7 +64,9 @@ class FrameReader:
 
     __slots__ = (
         "_carry",
+        "_closed",
         "_end",
+        "_keeps_frame",
         "_memory",
         "_need",
         "_own",
@@ -87,6 +89,8 @@ class FrameReader:
         """The size of the incomplete frame at `_start` with its size field; 0 if unknown."""
         self._small_run = 0
         self._used = False
+        self._keeps_frame = False
+        self._closed = False
         self.received_bytes = 0
 
     @property
@@ -159,11 +163,25 @@ class FrameReader:
         self._need = 0
         return view[start + 4 : stop]
 
+    def keep(self, frame: memoryview) -> memoryview:
+        """Returns the frame in memory that stays valid until `release_kept`, also if the reader is closed before."""
+        if self._own is None:
+            return memoryview(bytearray(frame))
+        self._keeps_frame = True
+        return frame
+
+    def release_kept(self) -> None:
+        self._keeps_frame = False
+        if self._closed:
+            self._release()
+
     def settle(self) -> bool:
         """Stores the remaining bytes, including complete frames, so that others may use the scratch buffer.
 
-        Returns False if there is no memory for the rest of the incomplete frame.
+        Returns False if there is no memory for the rest of the incomplete frame. Does nothing while a frame is kept.
         """
+        if self._keeps_frame:
+            return True
         start, end = self._start, self._end
         remaining_bytes = end - start
         if self._own is not None:
@@ -235,7 +253,7 @@ class FrameReader:
 
     def release_if_unused(self, *, at_once: bool = False) -> None:
         """Returns the buffer if it is empty and, unless `at_once`, was not used since the last call."""
-        if (at_once or not self._used) and self._start == self._end:
+        if (at_once or not self._used) and self._start == self._end and not self._keeps_frame:
             self._release()
         self._used = False
 
@@ -247,9 +265,11 @@ class FrameReader:
             self._memory.give_back(own)
 
     def close(self) -> None:
-        """Drops all bytes and returns the buffer."""
+        """Drops all bytes and returns the buffer, or lets `release_kept` return it."""
+        self._closed = True
         self._memory.waiters.pop(self, None)
         self._start = self._end = self._need = 0
         if self._carry:
             self._set_carry(b"")
-        self._release()
+        if not self._keeps_frame:
+            self._release()

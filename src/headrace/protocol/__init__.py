@@ -11,7 +11,7 @@ from headrace.protocol._reader import decode, decode_request_header
 from headrace.protocol._writer import encode, encode_request, encode_response
 from headrace.protocol.apis import APIS, Api, ApiKey
 from headrace.protocol.header import RequestHeader
-from headrace.protocol.message import Message, MessageType, Part, ProtocolError
+from headrace.protocol.message import Message, MessageType, Part, ProtocolError, TooManyElementsError
 
 __all__ = [
     "APIS",
@@ -22,6 +22,7 @@ __all__ = [
     "Part",
     "ProtocolError",
     "RequestHeader",
+    "TooManyElementsError",
     "decode",
     "decode_request_header",
     "encode",

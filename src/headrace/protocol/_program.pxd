@@ -71,5 +71,29 @@ cdef inline void enter(Path* path, Op* op, Py_ssize_t index) noexcept:
     path.depth += 1
 
 
+cdef enum:
+    ELEMENTS_PER_PAUSE = 256
+    PAUSE_NANOSECONDS = 20000
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int nanosleep(const timespec* duration, timespec* remaining)
+
+
+# Releases the GIL after every few elements, and sleeps: without the pause, this thread would mostly get it again.
+cdef inline int give_way(int* unpaused) except -1:
+    cdef timespec pause
+    unpaused[0] += 1
+    if unpaused[0] >= ELEMENTS_PER_PAUSE:
+        unpaused[0] = 0
+        pause.tv_sec = 0
+        pause.tv_nsec = PAUSE_NANOSECONDS
+        with nogil:
+            nanosleep(&pause, NULL)
+    return 0
+
+
 cdef Program program_of(object cls, Py_ssize_t version)
 cdef str describe(Path* path, Op* op)

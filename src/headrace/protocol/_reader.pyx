@@ -1,8 +1,9 @@
 """Decodes messages from untrusted bytes.
 
 Every length is compared with the remaining bytes before it is used. An array must have room for the number of elements
-that it claims, at their smallest size. Invalid input raises ProtocolError, which names the field and the byte. Unknown
-tags (KIP-482) and bytes after the message are ignored. Records are views of the buffer; everything else is copied.
+that it claims, at their smallest size, and all arrays of the message together must not exceed a given number of
+elements. Invalid input raises ProtocolError, which names the field and the byte. Unknown tags (KIP-482) and bytes after
+the message are ignored. Records are views of the buffer; everything else is copied.
 
     compact length  varint, one more than the length; 0 is null
     plain length    int16 of a string, int32 of bytes and arrays; negative is null
@@ -24,7 +25,7 @@ from libc.string cimport memcpy
 from headrace.protocol._message cimport allocate, slot_at, slot_offset
 from headrace.protocol._program cimport (
     BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UUID, Op, Path, Program, describe,
-    enter, program_of,
+    enter, give_way, program_of,
 )
 from headrace.records._wire cimport load16, load32, load64
 
@@ -33,12 +34,13 @@ from uuid import UUID as UUID_CLASS
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.protocol.api_keys import VERSIONS
 from headrace.protocol.header import RequestHeader
-from headrace.protocol.message import ProtocolError
+from headrace.protocol.message import ProtocolError, TooManyElementsError
 
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
     Py_buffer* PyMemoryView_GET_BUFFER(object view) noexcept
     bint PyMemoryView_Check(object o) noexcept
+    Py_ssize_t PY_SSIZE_T_MAX
 
 
 cdef struct Reader:
@@ -48,6 +50,10 @@ cdef struct Reader:
     PyObject* source        # the buffer
     PyObject* view          # of the buffer, created for the first records; owned
     PyObject* program       # of the whole message
+    Py_ssize_t elements     # of all arrays so far
+    Py_ssize_t max_elements
+    bint gives_way          # lets other threads run once in a while
+    int unpaused            # elements since it last did
     Path path
 
 
@@ -236,12 +242,17 @@ cdef object read_array(Reader* reader, Op* op):
         return None
     if count > (reader.end - reader.at) // op.element_size:
         fail(reader, op, f"an array of {count} elements, but {reader.end - reader.at} bytes are left")
+    reader.elements += count
+    if reader.elements > reader.max_elements:
+        raise TooManyElementsError((<object>(<Program>reader.program).type).__name__, reader.elements)
     elements = PyList_New(count)
     if op.kind == STRUCT:
         for index in range(count):
             read = read_nested(reader, op, index)
             Py_INCREF(read)
             PyList_SET_ITEM(elements, index, read)
+            if reader.gives_way:
+                give_way(&reader.unpaused)
     else:
         element = op[0]
         element.nullable = False
@@ -249,6 +260,8 @@ cdef object read_array(Reader* reader, Op* op):
             read = read_value(reader, &element)
             Py_INCREF(read)
             PyList_SET_ITEM(elements, index, read)
+            if reader.gives_way:
+                give_way(&reader.unpaused)
     return elements
 
 
@@ -320,8 +333,19 @@ cdef inline void set_slot(PyObject** slot, object value) noexcept:
     Py_XDECREF(old)
 
 
-def decode(cls, Py_ssize_t version, data, Py_ssize_t position=0):
-    """Reads a message and ignores the bytes after it. Raises ProtocolError."""
+def decode(
+    cls,
+    Py_ssize_t version,
+    data,
+    Py_ssize_t position=0,
+    Py_ssize_t max_elements=PY_SSIZE_T_MAX,
+    bint gives_way=False,
+):
+    """Reads a message and ignores the bytes after it.
+
+    Raises ProtocolError; it is a TooManyElementsError if the arrays have more than `max_elements` elements in total.
+    With `gives_way` it lets other threads run often: call it so in a thread of its own.
+    """
     cdef Reader reader
     cdef Py_buffer buffer
     if not isinstance(cls, type):
@@ -337,6 +361,10 @@ def decode(cls, Py_ssize_t version, data, Py_ssize_t position=0):
         reader.end = reader.start + buffer.len
         reader.source = <PyObject*>data
         reader.program = <PyObject*>program
+        reader.elements = 0
+        reader.max_elements = max_elements
+        reader.gives_way = gives_way
+        reader.unpaused = 0
         reader.path.depth = 0
         return read_struct(&reader, program)
     finally:

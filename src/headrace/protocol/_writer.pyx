@@ -23,7 +23,7 @@ from libc.string cimport memcpy, memmove
 from headrace.protocol._message cimport slot_at
 from headrace.protocol._program cimport (
     BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UUID, Op, Path, Program, describe,
-    enter, program_of,
+    enter, give_way, program_of,
 )
 from headrace.records._wire cimport size_of_unsigned, store16, store32, store64, write_unsigned
 
@@ -54,6 +54,8 @@ cdef struct Writer:
     bint takes_parts
     Py_ssize_t largest_copy # larger records become a part and are not copied; -1 copies all
     PyObject* program       # of the whole message
+    bint gives_way          # lets other threads run once in a while
+    int unpaused            # elements since it last did
     Path path
     uint8_t[SCRATCH] scratch
 
@@ -70,6 +72,8 @@ cdef inline void begin(Writer* writer, Program program, bint takes_parts) noexce
     writer.takes_parts = takes_parts
     writer.largest_copy = -1
     writer.program = <PyObject*>program
+    writer.gives_way = False
+    writer.unpaused = 0
     writer.path.depth = 0
 
 
@@ -346,6 +350,8 @@ cdef int write_array(Writer* writer, Op* op, object values) except -1:
             write_nested(writer, op, value, index)
         else:
             write_value(writer, op, <PyObject*>value)
+        if writer.gives_way:
+            give_way(&writer.unpaused)
     return 0
 
 
@@ -431,11 +437,15 @@ def encode(message, Py_ssize_t version):
         discard(&writer)
 
 
-def encode_response(message, Py_ssize_t version, int32_t correlation_id):
-    """Encodes a frame: size, header and message. Returns a list of parts if the records contain file slices."""
+def encode_response(message, Py_ssize_t version, int32_t correlation_id, bint gives_way=False):
+    """Encodes a frame: size, header and message. Returns a list of parts if the records contain file slices.
+
+    With `gives_way` it lets other threads run often: call it so in a thread of its own.
+    """
     cdef Writer writer
     cdef Program program = program_of(type(message), version)
     begin(&writer, program, True)
+    writer.gives_way = gives_way
     store32(reserve(&writer, 8) + 4, <uint32_t>correlation_id)
     try:
         if program.flexible and program.api_key != API_VERSIONS:

@@ -68,6 +68,14 @@ class ProtocolError(HeadraceError):
     """The bytes are not a valid message. The error message names the field, the byte and the problem."""
 
 
+class TooManyElementsError(ProtocolError):
+    """The arrays of a message have more elements than allowed. `elements` counts up to the array that exceeded it."""
+
+    def __init__(self, message_name: str, elements: int):
+        super().__init__(f"{message_name} has at least {elements} array elements")
+        self.elements = elements
+
+
 class Field:
     """A field of a message class, as declared in the class body."""
 

@@ -133,10 +133,13 @@ def test_lists_config_resources(broker: EmbeddedBroker, client: WireClient) -> N
 
 def test_describes_configs_of_many_topics(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
-    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["segment.ms"])
-    reply = client.call(DescribeConfigsRequest(resources=[asked] * 1000))
-    assert len(reply.results) == 1000
-    assert {result.configs[0].value for result in reply.results} == {str(7 * 24 * 3_600_000)}
+    asked = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=["segment.ms"])
+        for name in ["t", *(f"missing-{number}" for number in range(998)), "t"]
+    ]
+    known, *missing = client.call(DescribeConfigsRequest(resources=asked)).results
+    assert known.configs[0].value == str(7 * 24 * 3_600_000)
+    assert [result.resource_name for result in missing] == [f"missing-{number}" for number in range(998)]
 
 
 def test_many_clients_alter_a_topic_at_once(broker: EmbeddedBroker, client: WireClient) -> None:

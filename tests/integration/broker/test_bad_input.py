@@ -451,10 +451,10 @@ def test_responds_to_many_filters(shared: Headrace) -> None:
         assert len(client.call(request, 2).unknown_state_filters) == len(MANY_NAMES)
 
 
-def test_frees_memory_after_a_list_of_a_million(process: Headrace, client: WireClient, good: GoodClient) -> None:
+def test_frees_memory_after_a_long_list(process: Headrace, client: WireClient, good: GoodClient) -> None:
     """Elements of two bytes become large objects, whose memory is freed."""
     numbers = Process(process.pid or 0)
-    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="")] * 1_000_000, response_partition_limit=1)
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="")] * 190_000, response_partition_limit=1)
     client.call(request)
     after_one = numbers.rss_bytes
     for _ in range(3):

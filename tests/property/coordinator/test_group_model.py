@@ -451,7 +451,9 @@ class GroupModel(RuleBasedStateMachine):
         oracle.leaving |= gone
         identity = MemberIdentity(member_id=member_id, group_instance_id=instance)
         request = LeaveGroupRequest(group_id=group_id, members=[identity])
-        self.bench.runtime.write(0, lambda shard: shard.members.leave(request), self.sent("", oracle, seen).append)
+        self.bench.runtime.write(
+            0, lambda shard: shard.members.leave(request.group_id, request.members), self.sent("", oracle, seen).append
+        )
 
     def note_error(self, said: Identity, error: type[KafkaError]) -> None:
         oracle = self.oracles[said.group_id]

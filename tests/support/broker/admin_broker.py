@@ -5,9 +5,9 @@ In place of the controller, the broker applies the handlers' writes to the image
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any, cast
 
 from headrace.broker import handlers
@@ -86,6 +86,14 @@ class _Topics(TopicAdmin):
             store = self.broker.store
             marks = [znodes.topic_path(topic), znodes.delete_topic_path(topic)]
             await store.multi([operation for path in marks for operation in await tree_deletions(store, path)])
+
+
+def _run_all_turns(work: Iterator[None]) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
 
 
 class AdminBroker:
@@ -183,10 +191,17 @@ class AdminBroker:
         api = REGISTRY[type(request).__api_key__]
         version = api.highest if version is None else version
         received = decode(type(request), version, bytearray(encode(request, version)))
-        context = SimpleNamespace(api_version=version, connection=SimpleNamespace(listener_name=listener))
+        context = SimpleNamespace(
+            api_version=version,
+            connection=SimpleNamespace(listener_name=listener),
+            turn_is_over=lambda: True,
+            give_way=lambda: asyncio.sleep(0),
+        )
         response = api.bind(cast(Any, self)).handler(received, context)
         if api.is_async:
             response = self._runner.run(response)
+        elif isinstance(response, GeneratorType):
+            response = _run_all_turns(response)
         assert type(response) is APIS[ApiKey(api.key)].response
         return decode(type(response), version, encode(response, version))
 

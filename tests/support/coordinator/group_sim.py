@@ -108,7 +108,7 @@ class Coordinator:
             code = outcome.error.code if isinstance(outcome.error, KafkaError) else 0
             reply(LeaveGroupResponse(error_code=code, members=[] if code else outcome.result()))
 
-        self.bench.runtime.write(0, lambda shard: shard.members.leave(request), done)
+        self.bench.runtime.write(0, lambda shard: shard.members.leave(request.group_id, request.members), done)
 
     def _OffsetCommitRequest(self, request: OffsetCommitRequest, reply: Callable[[Any], None]) -> None:  # noqa: N802
         offsets = [

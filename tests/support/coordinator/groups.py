@@ -17,7 +17,7 @@ from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult, 
 from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
+from headrace.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 GROUP = "g"
@@ -134,7 +134,7 @@ class GroupBench(Bench):
             else MemberIdentity(member_id=each[0], group_instance_id=each[1])
             for each in identities
         ]
-        return self.ask(lambda shard: shard.members.leave(LeaveGroupRequest(group_id=group_id, members=members)))
+        return self.ask(lambda shard: shard.members.leave(group_id, members))
 
     def commit(self, offset: int, member_id: str = "", generation: int = -1, **options: Any) -> int | type[KafkaError]:
         """Returns the partition's error code, or the error of the whole request."""

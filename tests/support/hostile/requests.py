@@ -15,7 +15,7 @@ from tests.support.protocol.samples import RANGES, has_version, present_fields
 
 from headrace.broker.dispatch import REGISTRY, Api
 from headrace.common.ids import ZERO_UUID, Uuid
-from headrace.protocol import Message, encode
+from headrace.protocol import Message, TooManyElementsError, decode, encode
 from headrace.protocol import message as m
 from headrace.protocol.messages import (
     alter_configs,
@@ -78,6 +78,7 @@ STRINGS = (
 _COUNTS = (0, 1, 1, 1, 1, 2, 2, 3, 40)
 _MANY = 2000
 _MOST_BYTES = 4_000_000
+_MOST_ELEMENTS = 200_000
 _BROKER_RESOURCES = (4, 8)
 ADMIN_REQUESTS = (
     alter_configs.AlterConfigsRequest,
@@ -106,7 +107,12 @@ class AbsurdRequests:
             self._large = self.random.random() < 0.1  # one large array is enough in a request
             request = self._struct(api.request, version)
             self._keep_within_bounds(request)
-            if len(encode(request, version)) < _MOST_BYTES:  # a larger one would be refused for its size
+            encoded = encode(request, version)
+            try:
+                decode(api.request, version, bytearray(encoded), 0, _MOST_ELEMENTS)
+            except TooManyElementsError:
+                continue  # refused for its elements
+            if len(encoded) < _MOST_BYTES:  # a larger one would be refused for its size
                 return request, version
 
     def _struct(self, cls: type[Message], version: int) -> Message:

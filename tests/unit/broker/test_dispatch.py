@@ -16,6 +16,7 @@ from headrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.testing.clock import ManualClock
 
+MAX_ELEMENTS = 1000
 SLOW_MS = 1000
 
 
@@ -47,7 +48,7 @@ class Setup:
         )
         changed.bind = lambda _: changed
         monkeypatch.setattr("headrace.broker.dispatch.REGISTRY", {key: changed})
-        self.dispatcher = Dispatcher(services, self.clock, Metrics(), SLOW_MS)
+        self.dispatcher = Dispatcher(services, self.clock, Metrics(), SLOW_MS, MAX_ELEMENTS)
         self.connection = Connection()
 
     def send(self, request: Any, version: int) -> None:

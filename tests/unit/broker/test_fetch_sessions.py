@@ -25,7 +25,10 @@ def make_cache(slots: int = 2) -> tuple[FetchSessionCache, ManualClock]:
 
 
 def create(cache: FetchSessionCache, partitions: int = 1, privileged: bool = False) -> FetchSession | None:
-    return cache.create([fetched(index) for index in range(partitions)], privileged, uses_topic_ids=False)
+    session = cache.create(partitions, privileged, uses_topic_ids=False)
+    if session is not None:
+        cache.change(session, [fetched(index) for index in range(partitions)], ())
+    return session
 
 
 def must_create(cache: FetchSessionCache, partitions: int = 1, privileged: bool = False) -> FetchSession:
@@ -153,3 +156,19 @@ def test_counts_sessions_partitions_and_evictions() -> None:
     must_create(cache, 2)
     must_create(cache, 5)
     assert (len(cache), cache.partitions) == (2, 7)
+
+
+def test_too_many_partitions_evict_the_largest_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.fetch_sessions.MAX_PARTITIONS", 10)
+    cache = FetchSessionCache(5, ManualClock(), make_random(1))
+    small, large = create(cache, 4), create(cache, 6)
+    assert cache.partitions == 10
+    cache.change(small, [fetched(4)], ())
+    assert (len(cache), cache.partitions) == (1, 5)
+    with pytest.raises(FetchSessionIdNotFoundError):
+        cache.use(large.id, 1, uses_topic_ids=False)
+    cache.change(large, [fetched(7)], ())
+    assert cache.partitions == 5, "an evicted session does not count"
+    assert create(cache, 11) is None
+    cache.remove(small.id)
+    assert cache.partitions == 0

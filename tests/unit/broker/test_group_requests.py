@@ -1,6 +1,5 @@
 """Requests to group coordinators: exactly one response, and a turn for other requests in between."""
 
-import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import pytest
 
 from headrace.broker.group_requests import run_group_operations, run_member_operation
-from headrace.broker.yielding import ITEMS_PER_TURN, yield_to_others
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, NotCoordinatorError, UnknownError
 from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
+
+TURN = 10
 
 
 class Groups:
@@ -18,6 +18,8 @@ class Groups:
 
     def __init__(self, delayed: bool = False) -> None:
         self.operations = 0
+        self.turns: list[int] = []
+        """The number of operations before each turn of other requests."""
         self.delayed: list[Callable[[], None]] = []
         self.write_error: KafkaError | None = None
         self._delayed = delayed
@@ -59,13 +61,16 @@ def run(groups: Groups, group_ids: list[str]) -> list[list[str]]:
             raise GroupIdNotFoundError("not found")
         return CoordinatorResult((), f"{group_id} of {shard}")
 
-    run_group_operations(
+    work = run_group_operations(
         coordinators_with(groups),
+        SimpleNamespace(turn_is_over=lambda: groups.operations % TURN == 0),
         group_ids,
+        str,
         operation,
         lambda group_id, error: f"{group_id}: {error}",
         responses.append,
     )
+    groups.turns = [groups.operations for _ in work]
     return responses
 
 
@@ -83,32 +88,11 @@ def test_response_waits_for_all_groups() -> None:
     assert responses == [["a of 1", "bcd of 3"]]
 
 
-@pytest.mark.parametrize("count", [ITEMS_PER_TURN + 1, 3 * ITEMS_PER_TURN])
-def test_many_groups_let_other_requests_run(count: int) -> None:
-    async def scenario() -> None:
-        groups, seen = Groups(), []
-        asyncio.get_running_loop().call_soon(lambda: seen.append(groups.operations))
-        responses = run(groups, [str(number) for number in range(count)])
-        assert groups.operations == ITEMS_PER_TURN
-        while not responses:
-            await asyncio.sleep(0)
-        assert seen == [ITEMS_PER_TURN]
-        assert len(responses[0]) == count
-
-    asyncio.run(scenario())
-
-
-def test_coroutine_yields_once_per_turn() -> None:
-    async def scenario() -> None:
-        seen: list[int] = []
-        done = 0
-        asyncio.get_running_loop().call_soon(lambda: seen.append(done))
-        for _ in range(ITEMS_PER_TURN + 10):
-            done += 1
-            await yield_to_others(done)
-        assert seen == [ITEMS_PER_TURN]
-
-    asyncio.run(scenario())
+def test_many_groups_let_other_requests_run() -> None:
+    groups = Groups()
+    (response,) = run(groups, [str(number) for number in range(3 * TURN + 1)])
+    assert groups.turns == [TURN, 2 * TURN, 3 * TURN]
+    assert len(response) == 3 * TURN + 1
 
 
 # ---- operations of a member

@@ -159,6 +159,55 @@ def test_unused_buffer_is_released(reader: FrameReader, memory: ReceiveMemory) -
     assert read_all(reader, [data]) == [data[4:]]
 
 
+def receive(reader: FrameReader, data: bytes) -> memoryview:
+    """Receives a large frame for which the reader has a buffer already. The caller settles."""
+    reader.get_buffer()[: len(data)] = data
+    reader.updated(len(data))
+    found = reader.next_frame()
+    assert found is not None
+    return found
+
+
+def test_kept_frame_stays_valid_until_it_is_released(reader: FrameReader, memory: ReceiveMemory) -> None:
+    data = frame(payload(1_000_000))
+    read_all(reader, [data])
+    kept = reader.keep(receive(reader, data))
+    assert reader.settle()
+    memory.trim()
+    memory.trim()
+    assert reader.holds_buffer
+    assert kept == data[4:]
+    reader.release_kept()
+    assert reader.settle()
+    memory.trim()
+    memory.trim()
+    assert not reader.holds_buffer
+
+
+def test_kept_frame_of_a_closed_reader_counts_until_it_is_released(memory: ReceiveMemory) -> None:
+    closed, other = FrameReader(memory), FrameReader(memory)
+    data = frame(payload(1_000_000))
+    read_all(closed, [data])
+    kept = closed.keep(receive(closed, data))
+    closed.close()
+    assert memory.held_bytes == LARGE_BYTES
+    read_all(other, [frame(payload(1_000_000, seed=1))])
+    assert kept == data[4:], "its buffer was not recycled"
+    closed.release_kept()
+    assert not closed.holds_buffer
+
+
+def test_kept_small_frame_is_a_copy(reader: FrameReader, memory: ReceiveMemory) -> None:
+    data = frame(b"small")
+    memory.scratch[: len(data)] = data
+    received = reader.updated(len(data))
+    assert received is not None
+    kept = reader.keep(received)
+    memory.scratch[: len(data)] = bytes(len(data))
+    assert kept == b"small"
+    assert not reader.holds_buffer
+
+
 def test_buffers_are_recycled(memory: ReceiveMemory) -> None:
     first, second = memory.take(1_000_000), memory.take(LARGE_BYTES)
     memory.give_back(first)

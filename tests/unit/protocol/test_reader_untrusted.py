@@ -9,7 +9,8 @@ import pytest
 from tests.support.protocol.fuzzer import HOSTILE, Fuzzer
 from tests.support.protocol.samples import all_messages, sample
 
-from headrace.protocol import Message, ProtocolError, decode, encode
+from headrace.protocol import Message, ProtocolError, TooManyElementsError, decode, encode
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 MESSAGES = all_messages()
 
@@ -77,3 +78,26 @@ def test_fuzzer_reaches_every_check() -> None:
     missed = [each for each in beginnings if not any(reason.startswith(each) for reason in fuzzer.reasons)]
     assert missed == []
     assert fuzzer.outcomes["accepted"] > 1000
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_elements_of_all_arrays_count(version: int) -> None:
+    """Two topics and three partitions are five elements."""
+    one, two = [FetchPartition()], [FetchPartition(), FetchPartition()]
+    topics = [FetchTopic(topic="a", partitions=two), FetchTopic(topic="b", partitions=one)]
+    encoded = encode(FetchRequest(topics=topics), version)
+    assert decode(FetchRequest, version, encoded, 0, 5) == decode(FetchRequest, version, encoded, gives_way=True)
+    with pytest.raises(TooManyElementsError) as caught:
+        decode(FetchRequest, version, encoded, 0, 4)
+    assert caught.value.elements == 5
+
+
+def test_too_many_elements_are_not_allocated() -> None:
+    encoded = encode(FetchRequest(topics=[FetchTopic(topic="", partitions=[])] * 100_000), 12)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyElementsError, match="FetchRequest has at least 100000 array elements"):
+            decode(FetchRequest, 12, encoded, 0, 99_999)
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()

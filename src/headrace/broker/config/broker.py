@@ -306,6 +306,15 @@ OWN_KEYS = ConfigTable(
             dynamic=False,
         ),
         ConfigKey(
+            "headrace.request.max.elements",
+            ConfigType.INT,
+            200_000,
+            "The maximum number of array elements in a request: topics, partitions, groups and so on together. A "
+            "client that sends more is disconnected. (Not a Kafka config.)",
+            low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
             "headrace.slow.request.ms",
             ConfigType.LONG,
             1_000,
@@ -378,6 +387,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     background_threads: int
+    request_max_elements: int
     slow_request_ms: int
     coordinators: CoordinatorConfig
     transactions: TransactionConfig
@@ -410,6 +420,7 @@ class BrokerConfig:
             advertised_listeners=advertised,
             inter_broker_listener_name=inter_broker,
             limits=limits,
+            request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],
             auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
             auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],

@@ -12,7 +12,7 @@ Version notes (0 to 5):
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.transactions import Transactions, producer_error_code
-from headrace.broker.yielding import yield_to_others
+from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     KafkaError,
@@ -50,33 +50,39 @@ async def handle(
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=await _add(image, transactions, transaction, version)
+            results_by_topic_v3_and_below=await _add(image, transactions, transaction, context)
         )
     results: list[AddPartitionsToTxnResult] = []
     for transaction in request.transactions:
-        added = await _add(image, transactions, transaction, version)
+        added = await _add(image, transactions, transaction, context)
+        await context.give_way()
         results.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=added))
-        await yield_to_others(len(results))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add(
-    image: MetadataImage, transactions: Transactions, requested: AddPartitionsToTxnTransaction, version: int
+    image: MetadataImage, transactions: Transactions, requested: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [TopicPartition(topic.name, partition) for topic in requested.topics for partition in topic.partitions]
-    unknown = {tp for tp in partitions if image.partition(tp.topic, tp.partition) is None}
-    if unknown:
+    partitions: dict[TopicPartition, bool] = {}
+    """Whether the partition exists."""
+    for topic in requested.topics:
+        for part in parts(topic.partitions):
+            for partition in part:
+                exists = image.partition(topic.name, partition) is not None
+                partitions[TopicPartition(topic.name, partition)] = exists
+            await context.give_way()
+    if not all(partitions.values()):
         codes = {
-            tp: (UnknownTopicOrPartitionError if tp in unknown else OperationNotAttemptedError).code
-            for tp in partitions
+            tp: (OperationNotAttemptedError if exists else UnknownTopicOrPartitionError).code
+            for tp, exists in partitions.items()
         }
-        return _results(requested.topics, codes)
+        return await _results(requested.topics, codes, context)
     producer = ProducerInfo(requested.producer_id, requested.producer_epoch)
     coordinator_partition = transactions.partition_of(requested.transactional_id)
     try:
         if requested.verify_only:
             verified = transactions.runtime.shard(coordinator_partition).verify(
-                requested.transactional_id, producer, partitions
+                requested.transactional_id, producer, list(partitions)
             )
             codes = {
                 tp: 0 if is_in_transaction else TransactionAbortableError.code
@@ -85,26 +91,27 @@ async def _add(
         else:
             await transactions.runtime.call(
                 coordinator_partition,
-                lambda shard: shard.add_partitions(requested.transactional_id, producer, partitions),
+                lambda shard: shard.add_partitions(requested.transactional_id, producer, list(partitions)),
             )
             codes = dict.fromkeys(partitions, 0)
     except KafkaError as error:
-        codes = dict.fromkeys(partitions, producer_error_code(error, version >= _FIRST_WITH_FENCED))
-    return _results(requested.topics, codes)
+        has_fenced = context.api_version >= _FIRST_WITH_FENCED
+        codes = dict.fromkeys(partitions, producer_error_code(error, has_fenced))
+    return await _results(requested.topics, codes, context)
 
 
-def _results(
-    topics: list[AddPartitionsToTxnTopic], codes: dict[TopicPartition, int]
+async def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: dict[TopicPartition, int], context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
+    results: list[AddPartitionsToTxnTopicResult] = []
+    for topic in topics:
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[]))
+        for part in parts(topic.partitions):
+            results[-1].results_by_partition += [
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition, partition_error_code=codes[TopicPartition(topic.name, partition)]
                 )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+                for partition in part
+            ]
+            await context.give_way()
+    return results

@@ -26,7 +26,7 @@ from headrace.protocol.messages.alter_configs import (
 
 @api(ApiKey.ALTER_CONFIGS, 0, 2)
 async def handle(
-    request: AlterConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
+    request: AlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> None:
         configs = _configs_of(resource)
@@ -34,21 +34,23 @@ async def handle(
             resource.resource_type, resource.resource_name, lambda _: configs, request.validate_only
         )
 
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error_code,
-                error_message=error_message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error_code, error_message in await attempt_each(request.resources, replace)
-        ]
+    responses = await attempt_each(request.resources, replace, _response, context.give_way)
+    return AlterConfigsResponse(responses=responses)
+
+
+def _response(
+    resource: AlterConfigsResource, error_code: int, error_message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error_code,
+        error_message=error_message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
 def _configs_of(resource: AlterConfigsResource) -> dict[str, str]:
-    check_names(config.name for config in resource.configs)
+    check_names([config.name for config in resource.configs])
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:

@@ -38,7 +38,7 @@ from headrace.storage.manager import LogManager
 @api(ApiKey.CREATE_PARTITIONS, 0, 3)
 async def handle(
     request: CreatePartitionsRequest,
-    _: RequestContext,
+    context: RequestContext,
     *,
     clock: Clock,
     image: MetadataImage,
@@ -51,6 +51,7 @@ async def handle(
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
+        await context.give_way()
         if topic.name in results:
             continue
         result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)

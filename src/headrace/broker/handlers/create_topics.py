@@ -26,7 +26,6 @@ from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.topic_waits import wait_for_leaders
-from headrace.broker.yielding import yield_to_others
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import BROKER_DEFAULT, TopicAdmin, TopicSpec
 from headrace.cluster.znodes import TopicAssignment
@@ -57,7 +56,7 @@ MAX_PARTITIONS = 10_000
 @api(ApiKey.CREATE_TOPICS, 2, 7)
 async def handle(
     request: CreateTopicsRequest,
-    _: RequestContext,
+    context: RequestContext,
     *,
     clock: Clock,
     config: BrokerConfig,
@@ -69,7 +68,7 @@ async def handle(
 ) -> CreateTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
     creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request)
-    await creation.create(request.topics)
+    await creation.create(request.topics, context)
     results = creation.results
     if not request.validate_only:
         created = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
@@ -102,7 +101,7 @@ class _Creation:
         self._entries = TopicEntries(dynamic_config)
         self._inherited = self._describe_configs({})
 
-    async def create(self, topics: Iterable[CreatableTopic]) -> None:
+    async def create(self, topics: Iterable[CreatableTopic], context: RequestContext) -> None:
         specs: list[TopicSpec] = []
         for topic in topics:
             if topic.name not in self.results:
@@ -111,6 +110,7 @@ class _Creation:
                     specs.append(self._spec_of(topic))
                 except HeadraceError as error:
                     self.results[topic.name] = _failed(topic.name, error)
+            await context.give_way()
         created = await self._topic_admin.create_topics(
             specs, validate_only=self._validate_only, on_created=self._apply_configs
         )
@@ -118,7 +118,7 @@ class _Creation:
             self.results[spec.name] = (
                 _failed(spec.name, result) if isinstance(result, HeadraceError) else self._describe(spec, result)
             )
-            await yield_to_others(len(self.results))
+            await context.give_way()
 
     def _spec_of(self, topic: CreatableTopic) -> TopicSpec:
         if self._counts[topic.name] > 1:

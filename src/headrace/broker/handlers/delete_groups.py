@@ -7,8 +7,9 @@ Version notes (0 to 2): 2 is flexible.
 """
 
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.group_requests import run_group_operations
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
@@ -17,15 +18,18 @@ from headrace.protocol.messages.delete_groups import DeletableGroupResult, Delet
 
 
 @api(ApiKey.DELETE_GROUPS, 0, 2)
-def handle(request: DeleteGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
-    run_group_operations(
+def handle(
+    request: DeleteGroupsRequest, context: RequestContext, *, coordinators: Coordinators
+) -> InTurns[HandlerResult]:
+    return run_group_operations(
         coordinators,
+        context,
         list(dict.fromkeys(request.groups_names)),
+        str,
         _delete,
         _failed,
         lambda results: context.reply(DeleteGroupsResponse(results=results)),
     )
-    return DEFERRED
 
 
 def _delete(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[DeletableGroupResult]:

@@ -12,6 +12,7 @@ Version notes (0 to 2): 2 is flexible.
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.yielding import InTurns
 from headrace.cluster.topics import is_internal
 from headrace.common.errors import HeadraceError, InvalidTopicError, OffsetOutOfRangeError, code_of
 from headrace.protocol.apis import ApiKey
@@ -28,15 +29,19 @@ _UNKNOWN_OFFSET = -1
 
 
 @api(ApiKey.DELETE_RECORDS, 0, 2)
-def handle(request: DeleteRecordsRequest, _: RequestContext, *, replicas: ReplicaManager) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(replicas, topic.name, partition) for partition in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(
+    request: DeleteRecordsRequest, context: RequestContext, *, replicas: ReplicaManager
+) -> InTurns[DeleteRecordsResponse]:
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        if context.turn_is_over():
+            yield
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=[]))
+        for partition in topic.partitions:
+            topics[-1].partitions.append(_delete(replicas, topic.name, partition))
+            if context.turn_is_over():
+                yield
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(replicas: ReplicaManager, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

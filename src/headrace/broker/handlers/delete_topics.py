@@ -64,6 +64,7 @@ async def handle(
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     deleted: list[tuple[str, Uuid]] = []
     for topic in requested:
+        await context.give_way()
         key = (topic.name, topic.topic_id)
         if key in results:
             continue
@@ -77,14 +78,12 @@ async def handle(
             continue
         result.name, result.topic_id = name, topic_id
         deleted.append((name, topic_id))
-    late = await wait_for_image(
-        image, clock, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline
+    late = set(
+        await wait_for_image(image, clock, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline)
     )
-    late += [
-        topic
-        for topic in deleted
-        if topic not in late and not await wait_for_deletion(store, clock, topic[0], deadline)
-    ]
+    for name, topic_id in deleted:
+        if (name, topic_id) not in late and not await wait_for_deletion(store, clock, name, deadline):
+            late.add((name, topic_id))
     for result in results.values():
         if not result.error_code and (result.name, result.topic_id) in late:
             result.error_code = RequestTimedOutError.code

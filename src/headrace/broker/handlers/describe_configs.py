@@ -18,7 +18,6 @@ from headrace.broker.broker_loggers import logger_entries
 from headrace.broker.config.entries import ConfigEntry
 from headrace.broker.config_resources import ConfigDescription, ConfigResources, ResourceType
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
@@ -30,19 +29,21 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-_RESOURCES_PER_TURN = 50
-"""After this many resources the event loop handles other requests: tools request all topics at once."""
-
 
 @api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
 async def handle(
-    request: DescribeConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
+    request: DescribeConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> DescribeConfigsResponse:
     description = config_resources.describe()
     results: list[DescribeConfigsResult] = []
+    described: set[tuple[object, ...]] = set()
     for resource in request.resources:
-        results.append(_describe(config_resources, description, resource, request))
-        await yield_to_others(len(results), _RESOURCES_PER_TURN)
+        # A resource has hundreds of configs, so a resource that the request repeats is described once.
+        key = (resource.resource_type, resource.resource_name, *(resource.configuration_keys or ()))
+        if key not in described:
+            described.add(key)
+            results.append(_describe(config_resources, description, resource, request))
+        await context.give_way()
     return DescribeConfigsResponse(results=results)
 
 

@@ -9,8 +9,9 @@ Version notes (0 to 6):
 
 from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.group_requests import run_group_operations
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
 from headrace.coordinator.group.classic_group import GroupState
 from headrace.coordinator.group.shard import GroupCoordinatorShard
@@ -22,7 +23,9 @@ _FIRST_WITH_NOT_FOUND = 6
 
 
 @api(ApiKey.DESCRIBE_GROUPS, 0, 6)
-def handle(request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
+def handle(
+    request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators
+) -> InTurns[HandlerResult]:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     has_not_found = context.api_version >= _FIRST_WITH_NOT_FOUND
 
@@ -44,11 +47,12 @@ def handle(request: DescribeGroupsRequest, context: RequestContext, *, coordinat
             error_message=message_of(error),
         )
 
-    run_group_operations(
+    return run_group_operations(
         coordinators,
-        request.groups,
+        context,
+        list(dict.fromkeys(request.groups)),  # a group can have very many members, so each is described once
+        str,
         describe,
         failed,
         lambda groups: context.reply(DescribeGroupsResponse(groups=groups)),
     )
-    return DEFERRED

@@ -18,6 +18,7 @@ import logging
 import shutil
 
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import parts
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition
 from headrace.protocol.apis import ApiKey
@@ -39,15 +40,15 @@ _UNKNOWN_BYTES = -1
 
 @api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5)
 async def handle(
-    request: DescribeLogDirsRequest, _: RequestContext, *, log_manager: LogManager
+    request: DescribeLogDirsRequest, context: RequestContext, *, log_manager: LogManager
 ) -> DescribeLogDirsResponse:
     directories = list(log_manager.directories)
     # A network disk may block.
     spaces = await asyncio.to_thread(lambda: [_disk_space(directory) for directory in directories])
-    logs = _requested_logs(log_manager, request)
+    logs = await _requested_logs(log_manager, request, context)
     return DescribeLogDirsResponse(
         results=[
-            _describe(log_manager, directory, *space, logs)
+            await _describe(log_manager, directory, *space, logs, context)
             for directory, space in zip(directories, spaces, strict=True)
         ]
     )
@@ -63,19 +64,29 @@ def _disk_space(directory: LogDirectory) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-def _requested_logs(log_manager: LogManager, request: DescribeLogDirsRequest) -> list[Log]:
+async def _requested_logs(
+    log_manager: LogManager, request: DescribeLogDirsRequest, context: RequestContext
+) -> list[Log]:
     if request.topics is None:
-        logs = list(log_manager)
-    else:
-        requested = {
-            TopicPartition(topic.topic, partition) for topic in request.topics for partition in topic.partitions
-        }
-        logs = [log for tp in requested if (log := log_manager.get(tp)) is not None]
-    return sorted(logs, key=lambda log: log.tp)
+        return sorted(log_manager, key=lambda log: log.tp)
+    logs: dict[TopicPartition, Log] = {}
+    for topic in request.topics:
+        for part in parts(topic.partitions):
+            for partition in part:
+                tp = TopicPartition(topic.topic, partition)
+                if (log := log_manager.get(tp)) is not None:
+                    logs[tp] = log
+            await context.give_way()
+    return [logs[tp] for tp in sorted(logs)]
 
 
-def _describe(
-    log_manager: LogManager, directory: LogDirectory, total_bytes: int, usable_bytes: int, logs: list[Log]
+async def _describe(
+    log_manager: LogManager,
+    directory: LogDirectory,
+    total_bytes: int,
+    usable_bytes: int,
+    logs: list[Log],
+    context: RequestContext,
 ) -> DescribeLogDirsResult:
     if not directory.online:
         return DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=str(directory.path))
@@ -86,6 +97,7 @@ def _describe(
             topic.partitions.append(
                 DescribeLogDirsPartition(partition_index=log.tp.partition, partition_size=log.size_in_bytes)
             )
+        await context.give_way()
     return DescribeLogDirsResult(
         log_dir=str(directory.path),
         topics=list(topics.values()),

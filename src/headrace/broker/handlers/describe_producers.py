@@ -7,6 +7,7 @@ Behavior:
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
 from headrace.common.errors import (
@@ -33,23 +34,26 @@ _NO_TRANSACTION = -1
 @api(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
 def handle(
     request: DescribeProducersRequest,
-    _: RequestContext,
+    context: RequestContext,
     *,
     config: BrokerConfig,
     image: MetadataImage,
     replicas: ReplicaManager,
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _describe(config, image, replicas, topic.name, partition) for partition in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> InTurns[DescribeProducersResponse]:
+    topics: list[TopicResponse] = []
+    described: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        if context.turn_is_over():
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=[]))
+        for partition in topic.partition_indexes:
+            # A partition can have very many producers, so a partition that the request repeats is described once.
+            if (topic.name, partition) not in described:
+                described.add((topic.name, partition))
+                topics[-1].partitions.append(_describe(config, image, replicas, topic.name, partition))
+            if context.turn_is_over():
+                yield
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(

@@ -9,11 +9,10 @@ Behavior:
 Not supported: eligible leader replicas (the lists are always empty).
 """
 
-from collections.abc import Iterable
-
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import check_topic_name, is_internal
@@ -38,8 +37,8 @@ from headrace.protocol.messages.describe_topic_partitions import (
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
 def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
-) -> DescribeTopicPartitionsResponse:
-    names = _requested_names(image, request)
+) -> InTurns[DescribeTopicPartitionsResponse]:
+    names = yield from _requested_names(image, request, context)
     if not _is_valid_cursor(request.cursor, names, all_topics=not request.topics):
         return DescribeTopicPartitionsResponse(
             topics=[
@@ -49,14 +48,20 @@ def handle(
         )
     limit = min(request.response_partition_limit, config.max_request_partition_size_limit)
     page = _Page(image, context.connection.listener_name, max(limit, 1))
-    page.fill(names, request.cursor)
+    yield from page.fill(names, request.cursor, context)
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def _requested_names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
-    names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else image.topics
+def _requested_names(
+    image: MetadataImage, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> InTurns[list[str]]:
     first_topic = request.cursor.topic_name if request.cursor is not None else ""
-    return sorted(name for name in names if name >= first_topic)
+    names: set[str] = set() if request.topics else {name for name in image.topics if name >= first_topic}
+    for part in parts(request.topics):
+        names.update(topic.name for topic in part if topic.name >= first_topic)
+        if context.turn_is_over():
+            yield
+    return sorted(names)
 
 
 def _is_valid_cursor(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool:
@@ -74,8 +79,10 @@ class _Page:
         self._endpoints = image.endpoints(listener)
         self._remaining = limit
 
-    def fill(self, names: list[str], cursor: Cursor | None) -> None:
+    def fill(self, names: list[str], cursor: Cursor | None, context: RequestContext) -> InTurns[None]:
         for name in names:
+            if context.turn_is_over():
+                yield
             if self._remaining == 0:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return

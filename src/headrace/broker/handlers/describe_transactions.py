@@ -2,6 +2,7 @@
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.transactions import Transactions
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import InvalidRequestError, KafkaError, TransactionalIdNotFoundError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_transactions import (
@@ -15,10 +16,13 @@ from headrace.protocol.messages.describe_transactions import (
 @api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0)
 def handle(
     request: DescribeTransactionsRequest, context: RequestContext, *, transactions: Transactions
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
-    )
+) -> InTurns[DescribeTransactionsResponse]:
+    states: list[TransactionState] = []
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        states.append(_describe(transactions, transactional_id))
+        if context.turn_is_over():
+            yield
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:

@@ -21,7 +21,7 @@ Version notes (4 to 18):
 - 18 has the reader's high watermark (KIP-1166)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
@@ -43,7 +43,9 @@ from headrace.broker.fetching import (
     read_partitions,
 )
 from headrace.broker.leader_hints import LeaderHints
+from headrace.broker.long_fetch import LONG_FETCH, DelayedLongFetch, read_in_turns
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.yielding import InTurns, consumed_parts, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidRequestError, KafkaError
 from headrace.common.ids import Uuid
@@ -54,6 +56,7 @@ from headrace.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -73,16 +76,54 @@ def handle(
     fetch_sessions: FetchSessionCache,
     image: MetadataImage,
     replicas: ReplicaManager,
-) -> HandlerResult:
+) -> HandlerResult | InTurns[HandlerResult]:
     try:
         limits = _limits(config, request, context.api_version)
         fetch = _Fetch(image, fetch_sessions, request, context, limits)
+        if context.is_long:
+            return _fetch_in_turns(fetch, replicas, limits, context)
+        fetch.open(list(_requested(image, request.topics, fetch.by_id)))
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
+    if len(fetch.partitions) > LONG_FETCH:
+        return _read_in_turns(fetch, replicas, limits, context)
     reads = read_partitions(replicas, fetch.partitions, limits)
     if reads.urgent or reads.size >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads.partitions:
         return fetch.response(reads)
     operation = DelayedFetch(replicas, reads, limits, lambda reads: context.reply(fetch.response(reads)))
+    return context.wait(operation, replicas.fetches, operation.keys())
+
+
+def _fetch_in_turns(
+    fetch: "_Fetch", replicas: ReplicaManager, limits: FetchLimits, context: RequestContext
+) -> InTurns[HandlerResult]:
+    try:
+        yield from fetch.open_in_turns()
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return (yield from _read_in_turns(fetch, replicas, limits, context))
+
+
+def _read_in_turns(
+    fetch: "_Fetch", replicas: ReplicaManager, limits: FetchLimits, context: RequestContext
+) -> InTurns[HandlerResult]:
+    reads = yield from read_in_turns(replicas, fetch.partitions, limits, context.turn_is_over)
+    if reads.urgent or reads.size >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads.partitions:
+        return (yield from fetch.response_in_turns(reads))
+
+    def respond(reads: Reads | None) -> InTurns[HandlerResult]:
+        if reads is None:
+            reads = yield from read_in_turns(replicas, fetch.partitions, limits, context.turn_is_over)
+        return (yield from fetch.response_in_turns(reads))
+
+    operation = DelayedLongFetch(
+        replicas,
+        reads,
+        limits,
+        context.turn_is_over,
+        context.run_in_turns,
+        lambda reads: context.run_in_turns(respond(reads)),
+    )
     return context.wait(operation, replicas.fetches, operation.keys())
 
 
@@ -105,7 +146,17 @@ def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchL
 class _Fetch:
     """A fetch request and its fetch session, if any."""
 
-    __slots__ = ("_image", "_incremental", "_listener_name", "_session", "partitions")
+    __slots__ = (
+        "_context",
+        "_image",
+        "_incremental",
+        "_limits",
+        "_request",
+        "_session",
+        "_sessions",
+        "by_id",
+        "partitions",
+    )
 
     def __init__(
         self,
@@ -116,52 +167,124 @@ class _Fetch:
         limits: FetchLimits,
     ):
         self._image = image
-        self._listener_name = context.connection.listener_name
+        self._sessions = sessions
+        self._request = request
+        self._context = context
+        self._limits = limits
         self._session: FetchSession | None = None
         self._incremental = False
-        by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
-        requested = list(_requested(image, request, by_id))
+        self.by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
+        self.partitions: list[FetchedPartition] = []
+
+    def open(self, requested: list[FetchedPartition]) -> None:
+        """Finds or creates the session and determines the partitions to read."""
         if len(requested) > 1:
             # If the request names a partition more than once, the last entry counts, as in Kafka.
             requested = list({fetched.key: fetched for fetched in requested}.values())
-        self.partitions: list[FetchedPartition] = requested
+        self.partitions = requested
+        session = self._find_session(len(requested))
+        if session is not None:
+            self._sessions.change(session, requested, _forgotten(self._request, self.by_id))
+            self._session_changed(session)
+
+    def open_in_turns(self) -> InTurns[None]:
+        """Like `open`, for a request with very many partitions."""
+        by_key: dict[tuple[str | Uuid, int], FetchedPartition] = {}
+        for topic in self._request.topics:
+            for part in parts(topic.partitions):
+                topic_part = FetchTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=list(part))
+                for fetched in _requested(self._image, [topic_part], self.by_id):
+                    by_key[fetched.key] = fetched
+                if self._context.turn_is_over():
+                    yield
+        self.partitions = list(by_key.values())
+        session = self._find_session(len(self.partitions))
+        if session is not None:
+            for requested in parts(self.partitions):
+                self._sessions.change(session, requested, ())
+                if self._context.turn_is_over():
+                    yield
+            for forgotten in parts(list(_forgotten(self._request, self.by_id))):
+                self._sessions.change(session, (), forgotten)
+                if self._context.turn_is_over():
+                    yield
+            self._session_changed(session)
+
+    def _find_session(self, size: int) -> FetchSession | None:
+        """Finds or creates the session, for `size` partitions in the request."""
+        context, request, sessions = self._context, self._request, self._sessions
         if context.api_version < _FIRST_WITH_SESSIONS:
-            return
+            return None
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 sessions.remove(session_id)
             if epoch == INITIAL_EPOCH:
-                self._session = sessions.create(requested, limits.replica_id >= 0, by_id)
+                self._session = sessions.create(size, self._limits.replica_id >= 0, self.by_id)
+        else:
+            self._session = sessions.use(session_id, epoch, self.by_id)
+            self._incremental = True
+        return self._session
+
+    def _session_changed(self, session: FetchSession) -> None:
+        """Takes the partitions from the session if this is an incremental fetch."""
+        if not self._incremental:
             return
-        session = sessions.use(session_id, epoch, by_id)
-        session.change(requested, _forgotten(request, by_id))
         self.partitions = list(session.partitions.values())
         if not self.partitions:
-            sessions.remove(session_id)  # as in Kafka: the client creates another session when it fetches again
-            return
-        self._session = session
-        self._incremental = True
-        if by_id:
+            # As in Kafka: the client creates another session when it fetches again.
+            self._sessions.remove(session.id)
+            self._session, self._incremental = None, False
+        elif self.by_id:
             for fetched in self.partitions:
-                fetched.topic = image.topic_name(fetched.topic_id)
+                fetched.topic = self._image.topic_name(fetched.topic_id)
+
+    def _hints(self) -> LeaderHints[LeaderIdAndEpoch, NodeEndpoint]:
+        return LeaderHints(self._image, self._context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
 
     def response(self, reads: Reads) -> FetchResponse:
-        hints = LeaderHints(self._image, self._listener_name, LeaderIdAndEpoch, NodeEndpoint)
+        hints = self._hints()
         topics: list[FetchableTopicResponse] = []
-        last: tuple[str | None, Uuid] | None = None
-        for read in reads.partitions:
+        self._add(topics, reads.partitions, hints)
+        return self._complete(topics, (read.fetched for read in reads.partitions if read.size), hints)
+
+    def response_in_turns(self, reads: Reads) -> InTurns[FetchResponse]:
+        """Like `response`, but gives way in between. It frees the reads: all at once would take long."""
+        hints = self._hints()
+        topics: list[FetchableTopicResponse] = []
+        served: list[FetchedPartition] = []
+        self.partitions = []
+        for part in consumed_parts(reads.partitions):
+            self._add(topics, part, hints)
+            served += [read.fetched for read in part if read.size]
+            if self._context.turn_is_over():
+                yield
+        return self._complete(topics, served, hints)
+
+    def _add(
+        self,
+        topics: list[FetchableTopicResponse],
+        reads: Sequence[PartitionRead],
+        hints: LeaderHints[LeaderIdAndEpoch, NodeEndpoint],
+    ) -> None:
+        """Adds partitions to a response."""
+        for read in reads:
             if self._session is not None and not self._record(read):
                 continue
             fetched = read.fetched
-            if last != (fetched.topic, fetched.topic_id):
-                last = (fetched.topic, fetched.topic_id)
-                topics.append(
-                    FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
-                )
+            topic, topic_id = fetched.topic or "", fetched.topic_id
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != (topic, topic_id):
+                topics.append(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[]))
             topics[-1].partitions.append(_partition_data(read, hints))
+
+    def _complete(
+        self,
+        topics: list[FetchableTopicResponse],
+        served: Iterable[FetchedPartition],
+        hints: LeaderHints[LeaderIdAndEpoch, NodeEndpoint],
+    ) -> FetchResponse:
         if self._session is not None:
-            self._session.rotate(read.fetched for read in reads.partitions if read.size)
+            self._session.rotate(served)
         session_id = self._session.id if self._session is not None else NO_SESSION
         return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
 
@@ -183,8 +306,8 @@ class _Fetch:
         return changed
 
 
-def _requested(image: MetadataImage, request: FetchRequest, by_id: bool) -> Iterator[FetchedPartition]:
-    for topic in request.topics:
+def _requested(image: MetadataImage, topics: list[FetchTopic], by_id: bool) -> Iterator[FetchedPartition]:
+    for topic in topics:
         name = image.topic_name(topic.topic_id) if by_id else topic.topic
         for partition in topic.partitions:
             yield FetchedPartition(

@@ -15,7 +15,6 @@ Version notes (0 to 6):
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -32,7 +31,7 @@ async def handle(
         found_coordinators: list[Coordinator] = []
         for key in request.coordinator_keys:
             found_coordinators.append(await _find(coordinators, request.key_type, key, context))
-            await yield_to_others(len(found_coordinators))
+            await context.give_way()
         return FindCoordinatorResponse(coordinators=found_coordinators)
     coordinator = await _find(coordinators, request.key_type, request.key, context)
     return FindCoordinatorResponse(

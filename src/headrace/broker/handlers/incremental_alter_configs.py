@@ -49,7 +49,7 @@ class Operation(IntEnum):
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
 async def handle(
-    request: IncrementalAlterConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
+    request: IncrementalAlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> IncrementalAlterConfigsResponse:
     async def change(resource: AlterConfigsResource) -> None:
         _check(resource)
@@ -63,21 +63,23 @@ async def handle(
             request.validate_only,
         )
 
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error_code,
-                error_message=error_message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error_code, error_message in await attempt_each(request.resources, change)
-        ]
+    responses = await attempt_each(request.resources, change, _response, context.give_way)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _response(
+    resource: AlterConfigsResource, error_code: int, error_message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error_code,
+        error_message=error_message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
 def _check(resource: AlterConfigsResource) -> None:
-    check_names(config.name for config in resource.configs)
+    check_names([config.name for config in resource.configs])
     for config in resource.configs:
         if config.config_operation not in list(Operation):
             raise InvalidRequestError(

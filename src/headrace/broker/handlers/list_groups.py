@@ -12,18 +12,24 @@ Version notes (0 to 5):
 
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import CoordinatorLoadInProgressError
 from headrace.protocol.apis import ApiKey
-from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from headrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 @api(ApiKey.LIST_GROUPS, 0, 5)
-def handle(request: ListGroupsRequest, _: RequestContext, *, coordinators: Coordinators) -> ListGroupsResponse:
+def handle(
+    request: ListGroupsRequest, context: RequestContext, *, coordinators: Coordinators
+) -> InTurns[ListGroupsResponse]:
     runtime = coordinators.groups
     if runtime.is_loading():
         return ListGroupsResponse(error_code=CoordinatorLoadInProgressError.code)
     states = {state.strip().lower() for state in request.states_filter}
     types = {group_type.strip().lower() for group_type in request.types_filter}
-    return ListGroupsResponse(
-        groups=[group for shard in runtime.shards() for group in shard.list_groups(states, types)]
-    )
+    groups: list[ListedGroup] = []
+    for shard in runtime.shards():
+        groups += shard.list_groups(states, types)
+        if context.turn_is_over():
+            yield
+    return ListGroupsResponse(groups=groups)

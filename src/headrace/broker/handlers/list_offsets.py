@@ -32,6 +32,7 @@ from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.fetching import fetch_isolation
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.yielding import InTurns, parts
 from headrace.common.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_offsets import (
@@ -77,16 +78,18 @@ class LargeLookup(NamedTuple):
 @api(ApiKey.LIST_OFFSETS, 1, 11)
 def handle(
     request: ListOffsetsRequest, context: RequestContext, *, batch_inflater: BatchInflater, replicas: ReplicaManager
-) -> HandlerResult:
+) -> InTurns[HandlerResult]:
     isolation = fetch_isolation(request.replica_id, request.isolation_level)
-    duplicates = _duplicates(request)
+    counts = yield from _count(request, context)
     topics: list[ListOffsetsTopicResponse] = []
     large: list[LargeLookup] = []
     for topic in request.topics:
+        if context.turn_is_over():
+            yield
         responses: list[ListOffsetsPartitionResponse] = []
         for requested in topic.partitions:
             try:
-                if (topic.name, requested.partition_index) in duplicates:
+                if counts[topic.name, requested.partition_index] > 1:
                     raise InvalidRequestError(
                         f"The request names partition {topic.name}-{requested.partition_index} more than once"
                     )
@@ -97,6 +100,8 @@ def handle(
             except Exception as error:  # noqa: BLE001 - logged there
                 response = _failed(topic.name, requested, error)
             responses.append(response)
+            if context.turn_is_over():
+                yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=responses))
     found = ListOffsetsResponse(topics=topics)
     if large:
@@ -145,11 +150,15 @@ def _failed(topic: str, requested: ListOffsetsPartition, error: Exception) -> Li
     return _error_response(requested, KafkaError.code)
 
 
-def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    counts = Counter(
-        (topic.name, requested.partition_index) for topic in request.topics for requested in topic.partitions
-    )
-    return {key for key, count in counts.items() if count > 1}
+def _count(request: ListOffsetsRequest, context: RequestContext) -> InTurns[Counter[tuple[str, int]]]:
+    """Returns how often the request names each partition."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for part in parts(topic.partitions):
+            counts.update((topic.name, requested.partition_index) for requested in part)
+            if context.turn_is_over():
+                yield
+    return counts
 
 
 def _error_response(requested: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:

@@ -34,9 +34,10 @@ async def handle(
     if runtime.is_loading():
         return ListTransactionsResponse(error_code=CoordinatorLoadInProgressError.code)
     matches = _Filter(request, clock.time_ms()).matches
-    matching = [
-        transaction for shard in runtime.shards() for transaction in shard.transactions.values() if matches(transaction)
-    ]
+    matching: list[metadata.TransactionMetadata] = []
+    for shard in runtime.shards():
+        matching += [transaction for transaction in shard.transactions.values() if matches(transaction)]
+        await context.give_way()
     if request.transactional_id_pattern:
         try:
             pattern = _compile(request.transactional_id_pattern)

@@ -24,7 +24,6 @@ from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUES
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.yielding import yield_to_others
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
@@ -65,9 +64,9 @@ async def handle(
     may_create = request.allow_auto_topic_creation and config.auto_create_topics_enable
     response = _Response(image, auto_topic_creation if may_create else None, request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [response.describe(topic) for topic in image.topics.values()]
+        topics = await _describe_all(image, response, context)
     else:
-        topics = await _requested_topics(response, request.topics)
+        topics = await _requested_topics(response, request.topics, context)
         if response.postponed:
             auto_topic_creation.log_postponed(context, response.postponed, response.missing)
     return MetadataResponse(
@@ -82,15 +81,25 @@ async def handle(
 
 
 async def _requested_topics(
-    response: "_Response", requested: list[MetadataRequestTopic]
+    response: "_Response", requested: list[MetadataRequestTopic], context: RequestContext
 ) -> list[MetadataResponseTopic]:
     topics: dict[tuple[str | None, Uuid], MetadataResponseTopic] = {}
-    for position, topic in enumerate(requested, 1):
+    for topic in requested:
         key = (topic.name, topic.topic_id)
         if key not in topics:
             topics[key] = response.topic(topic)
-        await yield_to_others(position)
+        await context.give_way()
     return list(topics.values())
+
+
+async def _describe_all(
+    image: MetadataImage, response: "_Response", context: RequestContext
+) -> list[MetadataResponseTopic]:
+    topics: list[MetadataResponseTopic] = []
+    for topic in list(image.topics.values()):
+        topics.append(response.describe(topic))
+        await context.give_way()
+    return topics
 
 
 class _Response:

@@ -3,7 +3,8 @@
 Behavior:
 - A member's commit needs its current generation. A commit without a member (generation -1) is for groups without
   members.
-- All accepted offsets of a request are written as one batch.
+- All accepted offsets of a request are written as one batch, unless there are more than 500. If the request names a
+  partition more than once, the last offset counts.
 - The group id may be empty: old consumers without a group share the empty id.
 
 Version notes (2 to 10):
@@ -16,8 +17,12 @@ Version notes (2 to 10):
 - 10 has topic ids (KIP-848)
 """
 
+from collections.abc import Sequence
+
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     GroupIdNotFoundError,
@@ -27,12 +32,11 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.shard import CommitRequest, commit_error
-from headrace.coordinator.result import CoordinatorResponse
+from headrace.coordinator.group.shard import CommitRequest, GroupCoordinatorShard, Offset, commit_error
+from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -45,13 +49,15 @@ _FIRST_WITH_TOPIC_IDS = 10
 @api(ApiKey.OFFSET_COMMIT, 2, 10)
 def handle(
     request: OffsetCommitRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
-) -> HandlerResult:
+) -> InTurns[HandlerResult]:
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
-    offsets: list[tuple[TopicPartition, int, int, str | None]] = []
+    offsets: dict[TopicPartition, Offset] = {}
     codes: dict[TopicPartition, int] = {}
     """Error codes of partitions that are refused before the group sees them."""
     names: list[str | None] = []
     for topic in request.topics:
+        if context.turn_is_over():
+            yield
         name = image.topic_name(topic.topic_id) if by_id else topic.name
         names.append(name)
         if name is None:
@@ -61,55 +67,70 @@ def handle(
             if image.partition(name, requested.partition_index) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
-                offsets.append(
-                    (tp, requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata)
+                offsets[tp] = (
+                    tp,
+                    requested.committed_offset,
+                    requested.committed_leader_epoch,
+                    requested.committed_metadata,
                 )
-    if not offsets:
-        return _response(request, names, codes, by_id)
+            if context.turn_is_over():
+                yield
 
-    def done(response: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
-        try:
-            codes.update(response.result())
-        except KafkaError as error:
-            code = commit_error(error)
-            if isinstance(error, GroupIdNotFoundError) and context.api_version < _FIRST_WITH_NOT_FOUND:
-                code = IllegalGenerationError.code
-            codes.update(dict.fromkeys((entry[0] for entry in offsets), code))
-        context.reply(_response(request, names, codes, by_id))
+    def commit(shard: GroupCoordinatorShard, part: Sequence[Offset]) -> CoordinatorResult[dict[TopicPartition, int]]:
+        return shard.commit(
+            CommitRequest(
+                request.group_id,
+                request.generation_id_or_member_epoch,
+                request.member_id,
+                request.group_instance_id,
+                part,
+                request.retention_time_ms,
+            )
+        )
 
-    commit = CommitRequest(
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        request.group_instance_id,
-        offsets,
-        request.retention_time_ms,
+    def failed(part: Sequence[Offset], error: KafkaError) -> dict[TopicPartition, int]:
+        code = commit_error(error)
+        if isinstance(error, GroupIdNotFoundError) and context.api_version < _FIRST_WITH_NOT_FOUND:
+            code = IllegalGenerationError.code
+        return dict.fromkeys((tp for tp, *_ in part), code)
+
+    def reply(results: list[dict[TopicPartition, int]]) -> None:
+        for result in results:
+            codes.update(result)
+        context.run_in_turns(_response(request, context, names, codes, by_id))
+
+    return (
+        yield from run_group_operations(
+            coordinators,
+            context,
+            list(parts(list(offsets.values()), PARTITIONS_PER_OPERATION)) if offsets else [],
+            lambda _: request.group_id,
+            commit,
+            failed,
+            reply,
+        )
     )
-    partition = coordinators.group_partition(request.group_id)
-    coordinators.groups.write(partition, lambda shard: shard.commit(commit), done)
-    return DEFERRED
 
 
 def _response(
-    request: OffsetCommitRequest, names: list[str | None], codes: dict[TopicPartition, int], by_id: bool
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[_topic(topic, name, codes, by_id) for topic, name in zip(request.topics, names, strict=True)]
-    )
-
-
-def _topic(
-    topic: OffsetCommitRequestTopic, name: str | None, codes: dict[TopicPartition, int], by_id: bool
-) -> OffsetCommitResponseTopic:
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    names: list[str | None],
+    codes: dict[TopicPartition, int],
+    by_id: bool,
+) -> InTurns[OffsetCommitResponse]:
     unknown = UnknownTopicIdError.code if by_id else UnknownTopicOrPartitionError.code
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(
-                partition_index=requested.partition_index,
-                error_code=unknown if name is None else codes[TopicPartition(name, requested.partition_index)],
-            )
-            for requested in topic.partitions
-        ],
-    )
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic, name in zip(request.topics, names, strict=True):
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[]))
+        for part in parts(topic.partitions):
+            topics[-1].partitions += [
+                OffsetCommitResponsePartition(
+                    partition_index=requested.partition_index,
+                    error_code=unknown if name is None else codes[TopicPartition(name, requested.partition_index)],
+                )
+                for requested in part
+            ]
+            if context.turn_is_over():
+                yield
+    return OffsetCommitResponse(topics=topics)

@@ -7,12 +7,17 @@ Behavior:
 - Other groups with members get NON_EMPTY_GROUP.
 """
 
+from collections.abc import Sequence
+
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidGroupIdError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.result import CoordinatorResponse
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -25,41 +30,64 @@ from headrace.protocol.messages.offset_delete import (
 @api(ApiKey.OFFSET_DELETE, 0, 0)
 def handle(
     request: OffsetDeleteRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
-) -> HandlerResult:
+) -> InTurns[HandlerResult]:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=InvalidGroupIdError.code)
-    requested = [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
-    existing = [tp for tp in requested if image.partition(tp.topic, tp.partition) is not None]
-    codes = dict.fromkeys(requested, UnknownTopicOrPartitionError.code)
+    codes: dict[TopicPartition, int] = {}
+    existing: list[TopicPartition] = []
+    for topic in request.topics:
+        if context.turn_is_over():
+            yield
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if tp not in codes:
+                codes[tp] = UnknownTopicOrPartitionError.code
+                if image.partition(tp.topic, tp.partition) is not None:
+                    existing.append(tp)
+            if context.turn_is_over():
+                yield
 
-    def done(response: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
-        try:
-            codes.update(response.result())
-        except KafkaError as error:
-            context.reply(OffsetDeleteResponse(error_code=error.code))
-            return
-        context.reply(
-            OffsetDeleteResponse(
-                topics=[
-                    OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=partition.partition_index,
-                                error_code=codes[TopicPartition(topic.name, partition.partition_index)],
-                            )
-                            for partition in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-            )
+    def delete(
+        shard: GroupCoordinatorShard, part: Sequence[TopicPartition]
+    ) -> CoordinatorResult[dict[TopicPartition, int] | KafkaError]:
+        result = shard.delete_offsets(request.group_id, part)
+        return CoordinatorResult(result.records, result.response)
+
+    def reply(results: list[dict[TopicPartition, int] | KafkaError]) -> None:
+        for result in results:
+            if isinstance(result, KafkaError):
+                context.reply(OffsetDeleteResponse(error_code=result.code))
+                return
+            codes.update(result)
+        context.run_in_turns(_response(request, context, codes))
+
+    return (
+        yield from run_group_operations(
+            coordinators,
+            context,
+            list(parts(existing, PARTITIONS_PER_OPERATION)),  # one operation at least: it checks the group
+            lambda _: request.group_id,
+            delete,
+            lambda _, error: error,
+            reply,
         )
+    )
 
-    partition = coordinators.group_partition(request.group_id)
-    coordinators.groups.write(partition, lambda shard: shard.delete_offsets(request.group_id, existing), done)
-    return DEFERRED
+
+def _response(
+    request: OffsetDeleteRequest, context: RequestContext, codes: dict[TopicPartition, int]
+) -> InTurns[OffsetDeleteResponse]:
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=[]))
+        for part in parts(topic.partitions):
+            topics[-1].partitions += [
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=codes[TopicPartition(topic.name, partition.partition_index)],
+                )
+                for partition in part
+            ]
+            if context.turn_is_over():
+                yield
+    return OffsetDeleteResponse(topics=topics)

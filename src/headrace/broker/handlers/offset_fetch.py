@@ -15,11 +15,12 @@ Version notes (1 to 10):
 - 10 has topic ids
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.group_requests import run_group_operations
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
@@ -46,28 +47,89 @@ NO_OFFSET = -1
 @api(ApiKey.OFFSET_FETCH, 1, 10)
 def handle(
     request: OffsetFetchRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
-) -> HandlerResult:
+) -> InTurns[HandlerResult]:
     version = context.api_version
     groups = request.groups if version >= _FIRST_WITH_GROUPS else [_as_group(request)]
     by_name = {group.group_id: group for group in groups}
     reader = _Reader(image, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
 
-    def read(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[OffsetFetchResponseGroup]:
-        return CoordinatorResult((), reader.group(shard, by_name[group_id]))
+    def read(
+        shard: GroupCoordinatorShard, requested: OffsetFetchRequestGroup
+    ) -> CoordinatorResult[OffsetFetchResponseGroup]:
+        return CoordinatorResult((), reader.group(shard, requested))
 
-    def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
+    def failed(requested: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
         # Consumers before 3.9 fail on COORDINATOR_NOT_AVAILABLE; on NOT_COORDINATOR they find the coordinator again.
         returned = NotCoordinatorError if isinstance(error, CoordinatorNotAvailableError) else error
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=returned.code)
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=returned.code)
+
+    def respond(responses: list[OffsetFetchResponseGroup]) -> InTurns[HandlerResult]:
+        joined = yield from _join(responses, context)
+        if version >= _FIRST_WITH_GROUPS:
+            return OffsetFetchResponse(groups=joined)
+        return (yield from _as_single(joined[0], groups[0], context))
 
     def reply(responses: list[OffsetFetchResponseGroup]) -> None:
-        if version >= _FIRST_WITH_GROUPS:
-            context.reply(OffsetFetchResponse(groups=responses))
-        else:
-            context.reply(_as_single(responses[0], groups[0], version))
+        context.run_in_turns(respond(responses))
 
-    run_group_operations(coordinators, list(by_name), read, failed, reply)
-    return DEFERRED
+    pieces: list[OffsetFetchRequestGroup] = []
+    for group in by_name.values():
+        for piece in _split(group):
+            pieces.append(piece)
+            if context.turn_is_over():
+                yield
+    return (
+        yield from run_group_operations(
+            coordinators, context, pieces, lambda requested: requested.group_id, read, failed, reply
+        )
+    )
+
+
+def _split(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
+    """Yields the request for a group in pieces of a limited number of partitions."""
+    if group.topics is None:
+        yield group
+        return
+    topics: list[OffsetFetchRequestTopics] = []
+    room = PARTITIONS_PER_OPERATION
+    for topic in group.topics:
+        for part in parts(topic.partition_indexes, PARTITIONS_PER_OPERATION):
+            topics.append(
+                OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=list(part))
+            )
+            room -= 1 + len(part)
+            if room <= 0:
+                yield OffsetFetchRequestGroup(group_id=group.group_id, topics=topics)
+                topics, room = [], PARTITIONS_PER_OPERATION
+    if topics or not group.topics:
+        yield OffsetFetchRequestGroup(group_id=group.group_id, topics=topics)
+
+
+def _join(
+    responses: list[OffsetFetchResponseGroup], context: RequestContext
+) -> InTurns[list[OffsetFetchResponseGroup]]:
+    """Joins the responses to the pieces of each group."""
+    joined: list[OffsetFetchResponseGroup] = []
+    for response in responses:
+        if not joined or joined[-1].group_id != response.group_id:
+            joined.append(response)
+        elif response.error_code or joined[-1].error_code:
+            joined[-1] = OffsetFetchResponseGroup(
+                group_id=response.group_id, error_code=joined[-1].error_code or response.error_code
+            )
+        else:
+            _join_topics(joined[-1].topics, response.topics)
+        if context.turn_is_over():
+            yield
+    return joined
+
+
+def _join_topics(topics: list[OffsetFetchResponseTopics], more: list[OffsetFetchResponseTopics]) -> None:
+    for topic in more:
+        if topics and (topics[-1].name, topics[-1].topic_id) == (topic.name, topic.topic_id):
+            topics[-1].partitions += topic.partitions
+        else:
+            topics.append(topic)
 
 
 class _Reader:
@@ -141,26 +203,11 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_single(
-    group: OffsetFetchResponseGroup, requested: OffsetFetchRequestGroup, version: int
-) -> OffsetFetchResponse:
+    group: OffsetFetchResponseGroup, requested: OffsetFetchRequestGroup, context: RequestContext
+) -> InTurns[OffsetFetchResponse]:
     """Converts the response to the form with one group. Version 1 has error codes for partitions only."""
-    topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=partition.partition_index,
-                    committed_offset=partition.committed_offset,
-                    committed_leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.metadata,
-                    error_code=partition.error_code,
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in group.topics
-    ]
-    if group.error_code and version < _FIRST_WITH_ERROR:
+    topics: list[OffsetFetchResponseTopic] = []
+    if group.error_code and context.api_version < _FIRST_WITH_ERROR:
         topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -173,4 +220,20 @@ def _as_single(
             )
             for topic in requested.topics or ()
         ]
+        return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    for found in group.topics:
+        topics.append(OffsetFetchResponseTopic(name=found.name, partitions=[]))
+        for part in parts(found.partitions):
+            topics[-1].partitions += [
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in part
+            ]
+            if context.turn_is_over():
+                yield
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)

@@ -3,8 +3,9 @@
 Version notes (2 to 4): 2 has the client's leader epoch (KIP-320), 3 the replica id, 4 is flexible.
 """
 
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_for_leader_epoch import (
@@ -16,9 +17,13 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager
+) -> InTurns[OffsetForLeaderEpochResponse]:
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
+        if context.turn_is_over():
+            yield
         responses: list[EpochEndOffset] = []
         for requested in topic.partitions:
             response = EpochEndOffset(partition=requested.partition, leader_epoch=-1, end_offset=-1)
@@ -28,5 +33,7 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext, *, rep
             except KafkaError as error:
                 response.error_code = error.code
             responses.append(response)
+            if context.turn_is_over():
+                yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=responses))
     return OffsetForLeaderEpochResponse(topics=topics)

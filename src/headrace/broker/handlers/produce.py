@@ -37,6 +37,7 @@ from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.transactions import Transactions
+from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import INTERNAL_TOPICS
 from headrace.common.errors import (
@@ -96,18 +97,39 @@ def handle(
     image: MetadataImage,
     replicas: ReplicaManager,
     transactions: Transactions,
-) -> HandlerResult:
+) -> HandlerResult | InTurns[HandlerResult]:
     appends = _Appends(request, context, image, replicas, transactions)
+    if context.is_long:
+        return _append_in_turns(request, image, appends, batch_inflater)
     for topic in request.topic_data:
         name = _name_of(image, topic, context.api_version)
-        responses: list[PartitionProduceResponse] = []
+        responses = appends.add_topic(topic)
         for data in topic.partition_data:
             appends.append(name, data, responses)
-        appends.topics.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
-        )
+    return _complete(appends, batch_inflater)
+
+
+def _append_in_turns(
+    request: ProduceRequest, image: MetadataImage, appends: "_Appends", batch_inflater: BatchInflater
+) -> InTurns[HandlerResult]:
+    """Handles a request with very many partitions, and gives way in between."""
+    context = appends.context
+    for topic in request.topic_data:
+        name = _name_of(image, topic, context.api_version)
+        responses = appends.add_topic(topic)
+        for data in topic.partition_data:
+            appends.append(name, data, responses)
+            if context.turn_is_over():
+                yield
+        if context.turn_is_over():
+            yield
+    return _complete(appends, batch_inflater)
+
+
+def _complete(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
     if appends.large:
-        return context.run(_append_large(appends, batch_inflater), sum(len(large.records) for large in appends.large))
+        retained_bytes = sum(len(large.records) for large in appends.large)
+        return appends.context.run(_append_large(appends, batch_inflater), retained_bytes)
     return appends.finish()
 
 
@@ -172,6 +194,14 @@ class _Appends:
         self.large: list[_LargeAppend] = []
         """The batches that are left: the response of each is incomplete."""
         self.failed = False
+
+    def add_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
+        """Adds a topic to the response. Returns the list of its partitions."""
+        responses: list[PartitionProduceResponse] = []
+        self.topics.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
+        )
+        return responses
 
     def append(self, name: str | None, data: PartitionProduceData, responses: list[PartitionProduceResponse]) -> None:
         """Appends to one partition, and adds its response."""

@@ -7,10 +7,14 @@ Version notes (0 to 5):
 - 5 adds the group's partition to the transaction, without AddOffsetsToTxn (KIP-890)
 """
 
+from collections.abc import Sequence
+
 from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
 from headrace.broker.transactions import Transactions
+from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     InvalidGroupIdError,
@@ -23,7 +27,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.shard import CommitRequest, commit_error
+from headrace.coordinator.group.shard import CommitRequest, Offset, commit_error
 from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
@@ -48,44 +52,55 @@ async def handle(
     transactions: Transactions,
 ) -> TxnOffsetCommitResponse:
     codes: dict[TopicPartition, int] = {}
-    offsets: list[tuple[TopicPartition, int, int, str | None]] = []
+    offsets: dict[TopicPartition, Offset] = {}
     for topic in request.topics:
+        await context.give_way()
         for requested in topic.partitions:
             tp = TopicPartition(topic.name, requested.partition_index)
             if image.partition(tp.topic, tp.partition) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
-                offsets.append(
-                    (tp, requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata)
+                offsets[tp] = (
+                    tp,
+                    requested.committed_offset,
+                    requested.committed_leader_epoch,
+                    requested.committed_metadata,
                 )
-    try:
-        codes |= await _commit(coordinators, transactions, request, offsets, context.api_version)
-    except ProducerFencedError:
-        codes |= {tp: InvalidProducerEpochError.code for tp, *_ in offsets}
-    except KafkaError as error:
-        codes |= {tp: commit_error(error) for tp, *_ in offsets}
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=requested.partition_index,
-                        error_code=codes[TopicPartition(topic.name, requested.partition_index)],
-                    )
-                    for requested in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+            await context.give_way()
+    for part in parts(list(offsets.values()), PARTITIONS_PER_OPERATION):
+        try:
+            codes |= await _commit(coordinators, transactions, request, part, context.api_version)
+        except ProducerFencedError:
+            codes |= {tp: InvalidProducerEpochError.code for tp, *_ in part}
+        except KafkaError as error:
+            codes |= {tp: commit_error(error) for tp, *_ in part}
+        await context.give_way()
+    return await _response(request, context, codes)
+
+
+async def _response(
+    request: TxnOffsetCommitRequest, context: RequestContext, codes: dict[TopicPartition, int]
+) -> TxnOffsetCommitResponse:
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=[]))
+        for part in parts(topic.partitions):
+            topics[-1].partitions += [
+                TxnOffsetCommitResponsePartition(
+                    partition_index=requested.partition_index,
+                    error_code=codes[TopicPartition(topic.name, requested.partition_index)],
+                )
+                for requested in part
+            ]
+            await context.give_way()
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 async def _commit(
     coordinators: Coordinators,
     transactions: Transactions,
     request: TxnOffsetCommitRequest,
-    offsets: list[tuple[TopicPartition, int, int, str | None]],
+    offsets: Sequence[Offset],
     version: int,
 ) -> dict[TopicPartition, int]:
     if not request.group_id:

@@ -9,7 +9,6 @@ import asyncio
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.transactions import Transactions
-from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -37,19 +36,22 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = []
     for marker in request.markers:
-        markers.append(await _write(transactions, marker))
-        await yield_to_others(len(markers))
+        markers.append(await _write(transactions, marker, context))
+        await context.give_way()
     return WriteTxnMarkersResponse(markers=markers)
 
 
-async def _write(transactions: Transactions, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(
+    transactions: Transactions, marker: WritableTxnMarker, context: RequestContext
+) -> WritableTxnMarkerResult:
     topics: list[WritableTxnMarkerTopicResult] = []
     for topic in marker.topics:
+        await context.give_way()
         partitions: list[WritableTxnMarkerPartitionResult] = []
         for partition in topic.partition_indexes:
             code = await _write_one(transactions, marker, TopicPartition(topic.name, partition))
             partitions.append(WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code))
-            await yield_to_others(len(partitions))
+            await context.give_way()
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 

@@ -16,7 +16,7 @@ protocol. A Dead group responds with COORDINATOR_NOT_AVAILABLE.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from headrace.common.errors import (
@@ -37,7 +37,7 @@ from headrace.coordinator.result import CoordinatorResult
 from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
+from headrace.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _logger = logging.getLogger(__name__)
@@ -169,13 +169,13 @@ class Membership:
 
     # ---- LeaveGroup
 
-    def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[list[MemberResponse]]:
+    def leave(self, group_id: str, members: Sequence[MemberIdentity]) -> CoordinatorResult[list[MemberResponse]]:
         """Handles a LeaveGroup. Raises an error that concerns the whole request."""
-        group = self._group_of_member(request.group_id)
+        group = self._group_of_member(group_id)
         departed: list[Member] = []
         responses: list[MemberResponse] = []
         removed_pending = False
-        for identity in request.members:
+        for identity in members:
             error: KafkaError | None = None
             try:
                 member = self._leaving_member(group, identity)

@@ -61,6 +61,9 @@ GROUP_TYPE = "classic"
 _MAX_TOMBSTONES = 1_000
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
+Offset = tuple[TopicPartition, int, int, str | None]
+"""A partition, the offset to commit, its leader epoch and its metadata."""
+
 
 class CommitRequest:
     """The offsets of an OffsetCommit or TxnOffsetCommit request, and the member that commits them."""
@@ -73,7 +76,7 @@ class CommitRequest:
         generation_id: int,
         member_id: str,
         group_instance_id: str | None,
-        offsets: Sequence[tuple[TopicPartition, int, int, str | None]],
+        offsets: Sequence[Offset],
         expire_after_ms: int = -1,
     ):
         self.group_id = group_id
