@@ -19,7 +19,9 @@ from headrace.common.errors import (
     PolicyViolationError,
     UnknownLeaderEpochError,
 )
+from headrace.records import Compression
 from headrace.storage.config import LogConfig
+from headrace.storage.large_batches import LargeBatchError
 
 ISR = (NODE, FOLLOWER)
 ALL = (NODE, FOLLOWER, SLOW_FOLLOWER)
@@ -268,6 +270,18 @@ def test_logs_failing_appends_once(
     for _ in range(2):
         partition.append(make_batch(), 1)
     assert [record.message for record in caplog.records] == ["Partition orders-0: appends succeed again"]
+
+
+def test_large_compressed_batch_is_left_to_the_caller(replicas: Replicas) -> None:
+    """The caller decompresses it in a thread and appends it then."""
+    partition = replicas.lead()
+    large = make_batch(100, codec=Compression.ZSTD)
+    with pytest.raises(LargeBatchError) as raised:
+        partition.append(bytearray(large), 1, max_inline_bytes=1000)
+    assert (partition.check_leader().log_end_offset, high_watermark(partition)) == (0, 0)
+    assert partition.append(raised.value.validate(bytearray(large)), 1).last_offset == 99
+    assert partition.append(bytearray(large), 1, max_inline_bytes=1_000_000).last_offset == 199
+    assert high_watermark(partition) == 200
 
 
 class TestDeleteRecords:
