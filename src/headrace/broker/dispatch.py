@@ -16,6 +16,7 @@ may use them after a `yield` only if the request is a long one (`long_requests`)
 
 A request is slow if the broker works on it for long (Kafka's LocalTimeMs). The time that a DEFERRED response waits, for
 data, for in-sync replicas or for the other members of a group, is not work. The request_seconds metrics include it.
+A coroutine waits only for other parts of this broker, such as the store and the controller, so all its time is work.
 """
 
 import asyncio
