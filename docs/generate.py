@@ -90,7 +90,7 @@ example the name of the item. The differences that are meant to be:
   exist), the response has the fitting error code.
 - CreateTopics with more than 10,000 partitions in total creates the topics within the limit. `segment.bytes` may be as low
   as 1024. A topic that is only validated gets no id, as with ZooKeeper.
-- Lists ignore empty and repeated items (`cleanup.policy=compact,`).
+- Lists ignore empty and repeated items (`cleanup.policy=compact,`). DescribeConfigs describes a repeated resource once.
 - An unknown dynamic broker config is refused, because no plugin could use it.
 - Metadata answers the valid topics of a request that also names invalid ones by id.
 - The response to a duplicate batch has no log append time unless the topic has LogAppendTime, so that producers keep the

@@ -67,6 +67,7 @@ INTENDED = {
     "CreateTopics: cleanup.policy=compact,": "empty items of a list are ignored",
     "CreateTopics: leader.replication.throttled.replicas=everyone": "the message shows the value as it was given",
     "CreatePartitions: 10003 partitions": BETTER_CODE,
+    "DescribeConfigs: the same topic twice": "a resource that the request repeats is described once",
     "DescribeConfigs: a logger of another broker": ONE_SENTENCE,
     "IncrementalAlterConfigs: another broker": ONE_SENTENCE,
     "IncrementalAlterConfigs: a broker that is no number": ONE_SENTENCE,
