@@ -81,6 +81,10 @@ class Side:
         """Kills the broker, like a crash."""
         raise NotImplementedError
 
+    def wait(self, seconds: float) -> int:
+        """Waits until the broker ends by itself. Returns its exit status."""
+        raise NotImplementedError
+
     def process_id(self) -> int:
         raise NotImplementedError
 
@@ -138,6 +142,9 @@ class Kafka(Side):
     def kill(self) -> None:
         self._broker.kill()
 
+    def wait(self, seconds: float) -> int:
+        return self._broker.wait(seconds)
+
     def process_id(self) -> int:
         assert self._broker.pid is not None
         return self._broker.pid
@@ -185,6 +192,10 @@ class Headrace(Side):
             process.kill()
             process.wait()
             atexit.unregister(process.kill)
+
+    def wait(self, seconds: float) -> int:
+        assert self._process is not None
+        return self._process.wait(seconds)
 
     def process_id(self) -> int:
         assert self._process is not None

@@ -3,6 +3,7 @@
 from bench.hostile.attack import Attack
 from bench.hostile.compressed import Inflating
 from bench.hostile.connections import NewConnections, StalledRequests
+from bench.hostile.disks import FewFiles, ForeignDirectory, FullDisk, ManyPartitionsStop
 from bench.hostile.long_lists import FetchPartitions
 from bench.hostile.topic_creation import UnknownTopics
 from headrace.records import Compression
@@ -16,4 +17,8 @@ ATTACKS: list[Attack] = [
     Inflating(Compression.GZIP, 200),
     UnknownTopics(),
     NewConnections(10_000),
+    FewFiles(),
+    ManyPartitionsStop(),
+    ForeignDirectory(),
+    FullDisk(),
 ]

@@ -44,7 +44,9 @@ class LogSegments:
         self._bases.insert(index, segment.base_offset)
 
     def remove(self, segment: LogSegment) -> None:
-        index = self._segments.index(segment)
+        if segment not in self:
+            raise ValueError(f"the segment with base offset {segment.base_offset} is not in the log")
+        index = bisect.bisect_left(self._bases, segment.base_offset)
         del self._segments[index], self._bases[index]
 
     def floor_index(self, offset: int) -> int:

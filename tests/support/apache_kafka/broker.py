@@ -170,6 +170,11 @@ class KafkaBroker:
         process.wait()
         self._forget()
 
+    def wait(self, seconds: float) -> int:
+        """Waits until the broker ends by itself. Returns its exit status."""
+        assert self._process is not None
+        return self._process.wait(seconds)
+
     def partition_dir(self, topic: str, partition: int = 0) -> Path:
         return self.data_dir / f"{topic}-{partition}"
 
