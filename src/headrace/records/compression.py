@@ -138,7 +138,7 @@ def _inflate_bounded(
     guess: int,
     max_bytes: int,
 ) -> memoryview:
-    """Decompresses into a fixed-size buffer. If it is too small, retries with four times the size, up to the limit."""
+    """Decompresses into a fixed-size buffer. If it is too small, retries with a larger one, up to the limit."""
     while True:
         room = min(guess, max_bytes)
         output = _output(room)
@@ -150,7 +150,8 @@ def _inflate_bounded(
                 raise CorruptRecordError(f"cannot decompress {codec.name.lower()} data: {error}") from error
             if room == max_bytes:
                 raise _too_large(codec, max_bytes) from None
-            guess = 4 * room
+            # Mapped memory is taken only where it is written, so the next try may be much larger.
+            guess = 64 * room if 4 * room > _MAPPED_BYTES else 4 * room
         else:
             return output[:written]
 
