@@ -23,5 +23,5 @@ To add a row, write a subclass of `attack.Attack` in a module of this package, a
 `prepare(side)` runs before the measurement (creates topics, encodes large frames). `properties` are broker configs for
 the attack. `peer = False` leaves out Apache Kafka. `max_wait_ms` and `max_memory_mb` are the requirements; the table
 says which were missed. An attack that is not made on a running broker (startup, shutdown, a full disk) overrides
-`measure`. `quick` is True in the small version.
+`measure`, and one with several rows `rows` and `row_names`. `quick` is True in the small version.
 """

@@ -1,6 +1,6 @@
 """The base class of attacks, and the row that a measurement of an attack yields."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,14 @@ class Attack:
         """Attacks, and returns the outcome in a few words."""
         raise NotImplementedError
 
+    def row_names(self) -> list[str]:
+        """Returns the names of the rows that the attack yields."""
+        return [self.name]
+
+    def rows(self, kind: type[Side], directory: Path) -> Iterator[Row]:
+        """Yields the rows of the attack on a broker. Override it if there are several."""
+        yield self.measure(kind, directory)
+
     def measure(self, kind: type[Side], directory: Path) -> Row:
         """Starts a broker, attacks it, and returns the row."""
         side = kind(directory, self.properties)
@@ -57,14 +65,18 @@ class Attack:
         try:
             with WellBehavedClient(side.port) as client:
                 self.prepare(side)
-                memory = MemoryWatch(side)
-                client.start_measuring()
-                outcome = self.run(side)
-                noticed = client.stop_measuring()
-                before, peak = memory.megabytes()
+                return self.observe(self.name, side, client, lambda: self.run(side))
         finally:
             side.stop()
-        row = Row(self.name, side.name, **noticed, memory_before_mb=before, memory_peak_mb=peak, outcome=outcome)
+
+    def observe(self, name: str, side: Side, client: WellBehavedClient, run: Callable[[], str]) -> Row:
+        """Runs an attack, and returns what the client noticed and how much memory the broker took."""
+        memory = MemoryWatch(side)
+        client.start_measuring()
+        outcome = run()
+        noticed = client.stop_measuring()
+        before, peak = memory.megabytes()
+        row = Row(name, side.name, **noticed, memory_before_mb=before, memory_peak_mb=peak, outcome=outcome)
         row.missed = self.missed_requirements(row)
         return row
 

@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +20,7 @@ NAME = "hostile"
 NOTES = [
     "A well-behaved client produces one record with acks=1 every 10 ms. p50, p99 and max are its latencies during the "
     "attack, from the moment when the record was due.",
-    "lag: the longest wait for the response to an ApiVersions request; another connection sends one every 5 ms.",
+    "lag: the longest wait for the response to an ApiVersions request; another connection sends one every 20 ms.",
     "memory: resident set of the broker before the attack, and its peak. Apache Kafka has a heap of 1 GB from its "
     "start.",
 ]
@@ -40,7 +40,7 @@ def run(directory: Path, *, quick: bool = False, only: str = "", attacks: Sequen
         attack.quick = quick
         for kind in (Headrace, Kafka) if attack.peer and not quick else (Headrace,):
             try:
-                rows.append(_measure(attack, kind, directory / str(number)))
+                rows += _measure(attack, kind, directory / str(number))
             except KafkaUnavailable as reason:
                 print(f"{attack.name}: Apache Kafka is not available: {reason}", file=sys.stderr)
     print("\n".join([*HEADER, *map(line_of, rows)]))
@@ -49,13 +49,13 @@ def run(directory: Path, *, quick: bool = False, only: str = "", attacks: Sequen
     return rows
 
 
-def _measure(attack: Attack, kind: type[Side], directory: Path) -> Row:
+def _measure(attack: Attack, kind: type[Side], directory: Path) -> Iterator[Row]:
     directory = directory / kind.__name__
     directory.mkdir(parents=True)
-    row = attack.measure(kind, directory)
+    for row in attack.rows(kind, directory):
+        print(line_of(row), file=sys.stderr, flush=True)
+        yield row
     shutil.rmtree(directory)
-    print(line_of(row), file=sys.stderr, flush=True)
-    return row
 
 
 def line_of(row: Row) -> str:
@@ -74,7 +74,7 @@ def _write(rows: list[Row], attacks: Sequence[Attack]) -> None:
     data, table = RESULTS / f"{NAME}.json", RESULTS / f"{NAME}.md"
     earlier = [Row(**each) for each in json.loads(data.read_text())] if data.exists() else []
     known = {(row.attack, row.side): row for row in [*earlier, *rows]}
-    order = [attack.name for attack in attacks]
+    order = [name for attack in attacks for name in attack.row_names()]
     kept = sorted((row for row in known.values() if row.attack in order), key=lambda row: order.index(row.attack))
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}."
     lines = [f"# {NAME}", "", machine, "", *HEADER, *map(line_of, kept), "", *(f"- {note}" for note in NOTES)]

@@ -1,11 +1,11 @@
-"""A well-behaved client in its own process: one acks=1 produce every 10 ms, and one ApiVersions request every 5 ms.
+"""A well-behaved client in its own process: one acks=1 produce every 10 ms, and one ApiVersions request every 20 ms.
 
 Both are timed from the moment when they were due, so that a broker that stops for a second delays 100 produces and not
 one. The second connection shows how long the broker serves nobody at all (the lag of its event loop): an ApiVersions
 request needs no disk and no lock.
 
-The parent controls the process through its standard input: the line `measure` drops everything measured so far, the end
-of the input ends the process, which then prints its figures as JSON.
+The parent controls the process through its standard input: the line `measure` drops everything measured so far, the
+line `report` prints the figures as JSON, and the end of the input ends the process.
 """
 
 import gc
@@ -21,7 +21,7 @@ from bench.broker_wire import Response, Wire, make_topic, produce_frame
 TOPIC = "well-behaved"
 RECORD_BYTES = 100
 PRODUCE_SECONDS = 0.010
-PING_SECONDS = 0.005
+PING_SECONDS = 0.020
 WARM_UP_SECONDS = 2.0
 SETTLE_SECONDS = 0.3
 REQUEST_SECONDS = 120.0
@@ -37,7 +37,6 @@ class Periodic(threading.Thread):
         self._frame = frame
         self._interval = interval
         self._error_at = error_at
-        self._stopping = threading.Event()
         self._due = 0.0
         self.latencies: list[float] = []
         self.failures = 0
@@ -45,7 +44,7 @@ class Periodic(threading.Thread):
     def run(self) -> None:
         wire: Wire | None = None
         self._due = time.perf_counter()
-        while not self._stopping.is_set():
+        while True:
             time.sleep(max(0.0, self._due - time.perf_counter()))
             try:
                 if wire is None:
@@ -65,10 +64,12 @@ class Periodic(threading.Thread):
         self.latencies = []
         self.failures = 0
 
-    def stop(self) -> None:
-        """Ends the thread. Waits for the response to the request in flight, so that its latency counts."""
-        self._stopping.set()
-        self.join(REQUEST_SECONDS)
+    def finish_request(self) -> None:
+        """Waits for the response to the request in flight, so that its latency counts."""
+        count = len(self.latencies)
+        deadline = time.perf_counter() + REQUEST_SECONDS
+        while len(self.latencies) == count and time.perf_counter() < deadline:
+            time.sleep(self._interval)
 
 
 def main(port: int) -> None:
@@ -82,22 +83,27 @@ def main(port: int) -> None:
         client.start()
     time.sleep(WARM_UP_SECONDS)
     print("ready", flush=True)
-    for _ in sys.stdin:
-        for client in clients:
-            client.reset()
-        print("measuring", flush=True)
-    time.sleep(SETTLE_SECONDS)
-    for client in clients:
-        client.stop()
+    for line in sys.stdin:
+        if line.strip() == "measure":
+            for client in clients:
+                client.reset()
+            print("measuring", flush=True)
+        else:
+            time.sleep(SETTLE_SECONDS)
+            for client in clients:
+                client.finish_request()
+            print(json.dumps(_figures(produces, pings)), flush=True)
+
+
+def _figures(produces: Periodic, pings: Periodic) -> dict[str, float]:
     ordered = sorted(produces.latencies)
-    figures = {
+    return {
         "p50_ms": ordered[len(ordered) // 2] * 1000,
         "p99_ms": ordered[int(len(ordered) * 0.99)] * 1000,
         "max_ms": ordered[-1] * 1000,
         "lag_ms": max(pings.latencies) * 1000,
         "failures": produces.failures,
     }
-    print(json.dumps(figures), flush=True)
 
 
 class WellBehavedClient:
@@ -116,15 +122,19 @@ class WellBehavedClient:
         self._process.communicate()
 
     def start_measuring(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("measure\n")
-        self._process.stdin.flush()
+        self._command("measure")
         self._expect("measuring")
 
     def stop_measuring(self) -> dict[str, float]:
-        """Ends the client a moment later, and returns its figures, named like the fields of `Row`."""
-        output, _ = self._process.communicate(timeout=2 * REQUEST_SECONDS)
-        return json.loads(output)
+        """Returns the figures since `start_measuring`, named like the fields of `Row`."""
+        self._command("report")
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def _command(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def _expect(self, word: str) -> None:
         assert self._process.stdout is not None
