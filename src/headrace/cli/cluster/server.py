@@ -111,6 +111,7 @@ async def _serve(config: "BrokerConfig") -> int:
     for note in config.notes:
         _logger.info("%s", note)
     stop_requested = _stop_on_signals()
+    gc.disable()  # the start creates objects that live until shutdown; with many partitions, scanning them takes long
     broker = Broker(config)
     starting = asyncio.create_task(broker.start())
     stopping = asyncio.create_task(stop_requested.wait())
@@ -127,6 +128,7 @@ async def _serve(config: "BrokerConfig") -> int:
     # Objects that exist now live until shutdown, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
+    gc.enable()
     _print_line(f"ready {broker.addresses}")
     failed = asyncio.create_task(broker.failed.wait())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
