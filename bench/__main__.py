@@ -132,7 +132,10 @@ def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
 
 def run_clients(arguments: argparse.Namespace, directory: Path) -> None:
     measurements, notes = clients.run(
-        directory, arguments.rounds or broker.ROUNDS, quick=arguments.quick, only=arguments.only
+        directory,
+        arguments.rounds or (2 if arguments.quick else clients.ROUNDS),
+        quick=arguments.quick,
+        only=arguments.only,
     )
     if not arguments.quick and not arguments.only:
         write_results("clients", measurements, notes)

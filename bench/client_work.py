@@ -3,8 +3,9 @@
     python -m bench.client_work CLIENT WORK BOOTSTRAP TOPIC COUNT SIZE [RATE]
 
 Prints a line of JSON: seconds, CPU seconds of the process, its peak memory in MB, and for the task `latency` the
-latencies. Each client has its default configuration, except that consumers start at the beginning of the topic. The
-warm-up records, which open connections and fetch metadata and a producer id, are not timed.
+latencies. Each client has its default configuration, except that consumers start at the beginning of the topic, and
+that all producers have the same `linger.ms` in the task `latency`. The warm-up records, which open connections and
+fetch metadata and a producer id, are not timed.
 """
 
 import asyncio
@@ -169,11 +170,16 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
             producer.send_arrow(topic, table).get(timeout_ms=300_000)
 
 
-# ---- consuming
+# ---- consuming: every client sums up the lengths of all values
+
+
+def _check_total(total: int, got: int, size: int) -> None:
+    if total != got * size:
+        raise RuntimeError(f"{got} values have {total} bytes in total: expected {got * size}")
 
 
 @work("headrace", "consume")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     import headrace
 
     with headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
@@ -185,21 +191,24 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
                     got += len(records)
                     for record in records:
                         total += len(record.value)
+        _check_total(total, got, size)
 
 
 @work("confluent-kafka", "consume")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
-    _consume_with_confluent(clocked, bootstrap, topic, count, {})
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    _consume_with_confluent(clocked, bootstrap, topic, count, size, {})
 
 
 @work("confluent-kafka tuned", "consume")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     """By default librdkafka stops fetching for a second whenever 100,000 messages are queued."""
     tuned = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 1}
-    _consume_with_confluent(clocked, bootstrap, topic, count, tuned)
+    _consume_with_confluent(clocked, bootstrap, topic, count, size, tuned)
 
 
-def _consume_with_confluent(clocked: Clocked, bootstrap: str, topic: str, count: int, config: dict[str, Any]) -> None:
+def _consume_with_confluent(
+    clocked: Clocked, bootstrap: str, topic: str, count: int, size: int, config: dict[str, Any]
+) -> None:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
@@ -213,11 +222,12 @@ def _consume_with_confluent(clocked: Clocked, bootstrap: str, topic: str, count:
             for message in consumer.consume(10_000, 1.0):
                 got += 1
                 total += len(message.value())
+    _check_total(total, got, size)
     consumer.close()
 
 
 @work("kafka-python", "consume")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     import kafka
 
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
@@ -229,11 +239,12 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
                 got += len(records)
                 for record in records:
                     total += len(record.value)
+    _check_total(total, got, size)
     consumer.close()
 
 
 @work("aiokafka", "consume")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     import aiokafka
 
     async def go() -> None:
@@ -246,27 +257,35 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
                     got += len(records)
                     for record in records:
                         total += len(record.value)
+        _check_total(total, got, size)
         await consumer.stop()
 
     asyncio.run(go())
 
 
 @work("headrace", "poll_arrow")
-def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
-    import pyarrow  # noqa: F401 - its import is not timed
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import pyarrow.compute as pc
 
     import headrace
 
     with headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([headrace.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))])
-        got = 0
+        got, total = 0, 0
         with clocked.timing():
             while got < count:
-                batch = consumer.poll_arrow(timeout_ms=1000)
-                got += batch.num_rows
+                table = consumer.poll_arrow(timeout_ms=1000)
+                got += table.num_rows
+                total += pc.sum(pc.binary_length(table["value"])).as_py() or 0
+        _check_total(total, got, size)
 
 
 # ---- latency: one producer and one consumer in a process, at a fixed rate
+
+
+def _linger_ms() -> int:
+    """Returns the `linger.ms` in the name of the task: the clients have different defaults."""
+    return int(sys.argv[2].rpartition(" ")[2])
 
 
 def _paced(count: int, rate: float, send: Callable[[bytes], object]) -> None:
@@ -292,12 +311,13 @@ def _latency(clocked: Clocked, count: int, send: Callable[[bytes], object], rece
     clocked.latencies = taken[skipped:]
 
 
-@work("headrace", "latency")
+@work("headrace", "latency linger 0")
+@work("headrace", "latency linger 5")
 def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     import headrace
 
     with (
-        headrace.Producer(bootstrap_servers=bootstrap) as producer,
+        headrace.Producer(bootstrap_servers=bootstrap, linger_ms=_linger_ms()) as producer,
         headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
     ):
         consumer.assign([headrace.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))])
@@ -308,11 +328,12 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
         _latency(clocked, count, lambda value: producer.send(topic, value.ljust(size, b"v")), receive)
 
 
-@work("confluent-kafka", "latency")
+@work("confluent-kafka", "latency linger 0")
+@work("confluent-kafka", "latency linger 5")
 def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
     import confluent_kafka
 
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": _linger_ms()})
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
     )

@@ -37,7 +37,8 @@ cdef class RecordBatch:
     cdef inline int16_t _attributes(self) noexcept
     cdef int _need_all(self) except -1
     cdef uint8_t* _writable(self) except NULL
-    cdef int _seal(self, uint8_t* p) except -1
+    cdef uint32_t _header_crc(self)
+    cdef int _update_crc(self, uint8_t* p, uint32_t old_crc) except -1
 
 
 cdef class BatchHeader:

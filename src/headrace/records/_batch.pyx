@@ -88,6 +88,50 @@ cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
     return _crc32c(_span)
 
 
+# ---- CRC of a changed header
+#
+# CRC-32C is linear: if a header H of a batch H + R becomes H', the CRC of the batch changes by (crc(H) ^ crc(H')) * x^(8 n)
+# modulo the polynomial, where n is the size of R in bytes. So the records need not be read again.
+
+cdef enum:
+    POLYNOMIAL = 0x82F63B78u   # of CRC-32C; the lowest bit stands for x^31
+    ONE = 0x80000000u          # x^0
+
+cdef uint32_t _powers[32]      # x^(2^i)
+
+
+cdef uint32_t _multiply(uint32_t a, uint32_t b) noexcept nogil:
+    """Returns the product of two polynomials modulo the polynomial of CRC-32C."""
+    cdef uint32_t product = 0, bit = ONE
+    while bit:
+        if a & bit:
+            product ^= b
+        b = (b >> 1) ^ POLYNOMIAL if b & 1 else b >> 1
+        bit >>= 1
+    return product
+
+
+cdef void _fill_powers() noexcept:
+    cdef int i
+    _powers[0] = ONE >> 1
+    for i in range(1, 32):
+        _powers[i] = _multiply(_powers[i - 1], _powers[i - 1])
+
+
+_fill_powers()
+
+
+cdef uint32_t _shift_crc(uint32_t crc, Py_ssize_t size) noexcept nogil:
+    """Returns the contribution of bytes with this CRC if `size` bytes follow them."""
+    cdef int i = 3   # 8 bits per byte
+    while size:
+        if size & 1:
+            crc = _multiply(_powers[i & 31], crc)
+        size >>= 1
+        i += 1
+    return crc
+
+
 @cython.final
 @cython.freelist(64)
 cdef class RecordBatch:
@@ -267,24 +311,33 @@ cdef class RecordBatch:
             new_attributes |= LOG_APPEND_TIME_BIT
         if new_attributes == attributes and <int64_t>load64(p + AT_MAX_TIMESTAMP) == max_timestamp:
             return
+        cdef uint32_t old_crc = self._header_crc()
         store16(p + AT_ATTRIBUTES, <uint16_t>new_attributes)
         store64(p + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
-        self._seal(p)
+        self._update_crc(p, old_crc)
 
     def patch_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint transactional):
         """Sets the fields that a producer assigns when it sends the batch, and updates the CRC."""
         cdef uint8_t* p = self._writable()
         cdef int16_t attributes = self._attributes() & ~TRANSACTIONAL_BIT
+        cdef uint32_t old_crc = self._header_crc()
         if transactional:
             attributes |= TRANSACTIONAL_BIT
         store16(p + AT_ATTRIBUTES, <uint16_t>attributes)
         store64(p + AT_PRODUCER_ID, <uint64_t>producer_id)
         store16(p + AT_PRODUCER_EPOCH, <uint16_t>producer_epoch)
         store32(p + AT_BASE_SEQUENCE, <uint32_t>base_sequence)
-        self._seal(p)
+        self._update_crc(p, old_crc)
 
-    cdef int _seal(self, uint8_t* p) except -1:
-        store32(p + AT_CRC, _crc_of(p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES))
+    cdef uint32_t _header_crc(self):
+        """Returns the CRC of the part of the header that the batch's CRC covers."""
+        return _crc_of(self._p + AT_ATTRIBUTES, HEADER_BYTES - AT_ATTRIBUTES)
+
+    cdef int _update_crc(self, uint8_t* p, uint32_t old_crc) except -1:
+        """Updates the CRC after a change of the header. `old_crc` is the CRC of the header before. A wrong CRC stays
+        wrong."""
+        cdef uint32_t change = old_crc ^ self._header_crc()
+        store32(p + AT_CRC, load32(p + AT_CRC) ^ _shift_crc(change, self.size_in_bytes - HEADER_BYTES))
         return 0
 
 

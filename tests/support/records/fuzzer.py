@@ -71,6 +71,14 @@ class Finding(AssertionError):
     """Behavior that no batch may cause, however invalid."""
 
 
+def has_valid_crc(batch: RecordBatch) -> bool:
+    try:
+        batch.check_crc()
+    except CorruptRecordError:
+        return False
+    return True
+
+
 class Fuzzer:
     """Counts outcomes in `outcomes`, and collects the errors in `reasons`, with `#` for numbers."""
 
@@ -411,12 +419,13 @@ class Fuzzer:
     def patch(self, batch: RecordBatch) -> None:
         rng = self.random
         stored = batch.crc
+        was_valid = has_valid_crc(batch)
         batch.patch_base_offset(rng.choice((0, LAST_INT64)))
         batch.patch_leader_epoch(rng.choice((-1, LAST_INT32)))
         self.agree("CRC", batch.crc, stored)
         batch.patch_max_timestamp(rng.choice((-1, 5, LAST_INT64)), rng.random() < 0.5)
         batch.patch_producer(rng.choice((-1, LAST_INT64)), rng.choice((-1, 2**15 - 1)), LAST_INT32, rng.random() < 0.5)
-        batch.check_crc()
+        self.agree("validity of the CRC after patches", has_valid_crc(batch), was_valid)
         self.attempt("records of the patched batch", lambda: batch.records(MAX_INFLATED_BYTES))
 
 

@@ -285,3 +285,22 @@ def test_max_timestamp_comes_from_records(claimed: int) -> None:
     assert batch.records().check_appendable() == 1005
     batch.patch_max_timestamp(claimed, True)
     assert batch.records().check_appendable() == claimed
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 65_537, 1_000_000])
+def test_patches_update_the_crc(size: int) -> None:
+    builder = BatchBuilder()
+    builder.append(None, b"x" * size, timestamp=1000)
+    data = builder.build()
+    batch = RecordBatch(data)
+    for number in (1, 2**62 + 3):
+        batch.patch_producer(number, number % 1000, 7, number == 1)
+        batch.check_crc()
+        batch.patch_max_timestamp(number, number != 1)
+        batch.check_crc()
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        batch.check_crc()
+    batch.patch_producer(5, 5, 5, False)
+    with pytest.raises(CorruptRecordError):
+        batch.check_crc()

@@ -94,7 +94,7 @@ class BaseProducer(RecordAppender):
         raise NotImplementedError
 
     async def _yield_to_sender(self) -> None:
-        """Lets the sender run, if it shares this thread."""
+        """Lets the sender run: if it shares this thread, or if it has more to send than keeps brokers busy."""
 
     def bootstrap_connected(self) -> bool:
         """Returns True if the producer has received metadata from a broker."""

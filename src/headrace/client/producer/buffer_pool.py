@@ -56,6 +56,8 @@ class BufferPool:
         self._free_large: list[bytearray] = []
         self._unpooled_bytes = memory_bytes
         self._waiters: deque[MemoryWaiter] = deque()
+        self._used_waiters: list[tuple[int, Callable[[], object]]] = []
+        """Callers that wait until less memory is used: the limit in bytes, and the function to call then."""
         self.spare: list[bytearray] = []
         """A few large buffers of encoded Arrow tables, for reuse. They do not count as used memory."""
 
@@ -133,7 +135,25 @@ class BufferPool:
         with self._lock:
             self._put_back(buffer, size)
             served = self._serve()
+            below = self._take_used_waiters() if self._used_waiters else []
         _wake(served)
+        for wake in below:
+            wake()
+
+    def when_used_below(self, limit_bytes: int, wake: Callable[[], object]) -> bool:
+        """Returns True if at most `limit_bytes` are used. Otherwise calls `wake` once when memory was returned and that
+        is so."""
+        with self._lock:
+            if self.used_bytes <= limit_bytes:
+                return True
+            self._used_waiters.append((limit_bytes, wake))
+            return False
+
+    def _take_used_waiters(self) -> list[Callable[[], object]]:
+        used = self.used_bytes
+        below = [wake for limit, wake in self._used_waiters if used <= limit]
+        self._used_waiters = [entry for entry in self._used_waiters if used > entry[0]]
+        return below
 
     def keep(self, buffer: bytearray) -> None:
         """Keeps a large buffer that was allocated elsewhere, for reuse."""

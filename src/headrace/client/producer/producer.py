@@ -30,6 +30,10 @@ __all__ = ["Producer"]
 
 _BACKLOG_BYTES = 6 * 1024 * 1024
 """Enough to keep brokers busy: five requests of 1 MB in flight, and the next one."""
+_ARROW_BACKLOG_BYTES = 8 * 1024 * 1024
+"""The same for encoded tables, per broker."""
+_ARROW_BACKLOG_SECONDS = 0.1
+"""How long to wait for slow brokers before the next batch of a table is encoded."""
 _SENDER_TURN_SECONDS = 0.002
 _UNCLOSED_FLUSH_SECONDS = 4.0
 """How long a producer that was not closed tries to send its queued records at exit."""
@@ -83,6 +87,15 @@ class Producer(BaseProducer):
         from headrace.client.producer.arrow import send_arrow
 
         return run_blocking(send_arrow(self, topic, data, partition))
+
+    async def _yield_to_sender(self) -> None:
+        core = self._core
+        if core.buffers.used_bytes > _ARROW_BACKLOG_BYTES and not self._thread.is_current:
+            # Encoding further ahead only touches new memory, which the system has to clear first.
+            limit = _ARROW_BACKLOG_BYTES // 2 * max(1, len(core.client.metadata.view.nodes))
+            sent = threading.Event()
+            if not core.buffers.when_used_below(limit, sent.set):
+                sent.wait(_ARROW_BACKLOG_SECONDS)
 
     async def _wait_for_partition(self, topic: str, partition: int, deadline: float) -> None:
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)

@@ -246,3 +246,19 @@ def test_keeps_few_spare_buffers() -> None:
     for _ in range(10):
         pool.keep(bytearray(300_000))
     assert [len(buffer) for buffer in pool.spare] == [300_000] * 4
+
+
+def test_wakes_when_less_memory_is_used() -> None:
+    pool = BufferPool(100, 10)
+    woken: list[str] = []
+    assert pool.when_used_below(0, lambda: woken.append("unused"))
+    assert pool.take_over(60)
+    assert pool.when_used_below(60, lambda: woken.append("unused"))
+    assert not pool.when_used_below(30, lambda: woken.append("30"))
+    assert not pool.when_used_below(10, lambda: woken.append("10"))
+    pool.give_back(None, 20)
+    assert woken == []
+    pool.give_back(None, 20)
+    assert woken == ["30"]
+    pool.give_back(None, 20)
+    assert woken == ["30", "10"]
