@@ -27,13 +27,14 @@ LINGERS_MS = (0, 5)
 ON_KAFKA = " on Apache Kafka"
 TUNED = ("confluent-kafka tuned", "consume")
 NOTES = [
-    "Profile of `send_arrow`, 1,000,000 rows of 100 B in about 110 requests of 1 MB (perf, py-spy, busy machine): about "
-    "0.09 s of CPU in the client and 0.10 s in the broker, so two cores need at least 0.1 s. Client: a third of the "
-    "loop's thread was the copy to the socket, a quarter a second CRC of each batch when its producer id is set (now "
-    "the CRC is updated from the change of the header), the rest Python code per request. The first table took 0.025 s "
-    "of CPU more than later ones, because encoding ran 32 MB ahead and the system clears new memory; now it runs 8 MB "
-    "ahead per broker, and the difference is 0.007 s (one run each). The CPU of later tables did not change beyond the "
-    "noise. Broker: copies from the socket and to the page cache, checks of each record, CRC, Python code per request.",
+    "Profile of `send_arrow`, 1,000,000 rows of 100 B in about 110 requests of 1 MB (perf, py-spy, busy machine): "
+    "about 0.09 s of CPU in the client and 0.10 s in the broker, so two cores need at least 0.1 s. Client: a third of "
+    "the loop's thread was the copy to the socket, a quarter a second CRC of each batch when its producer id is set "
+    "(now the CRC is updated from the change of the header), the rest Python code per request. The first table took "
+    "0.025 s of CPU more than later ones, because encoding ran 32 MB ahead and the system clears new memory; now it "
+    "runs 8 MB ahead per broker, and the difference is 0.007 s (one run each). The CPU of later tables did not change "
+    "beyond the noise. Broker: copies from the socket and to the page cache, checks of each record, CRC, Python code "
+    "per request.",
     "Profile of row-by-row consumption, 300,000 rows of 1,000 B (busy machine): 0.28 s of CPU, less than "
     "confluent-kafka's 0.41 s, but in two threads that share Python's lock: 0.18 s in the thread that polls (objects, "
     "copies of values, CRC) and 0.11 s in the loop's thread (mostly the copy from the socket). Python lets the loop's "
