@@ -536,6 +536,19 @@ def test_unwritten_assignment_starts_rebalance(bench: GroupBench) -> None:
     assert bench.state is GroupState.PREPARING_REBALANCE
 
 
+def test_unwritten_assignment_of_group_without_members_starts_no_rebalance(bench: GroupBench) -> None:
+    (leader,) = bench.stable(1)
+    bench.join(leader)
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.sync(leader, bench.group.generation_id, {})
+    bench.log.failure = None
+    bench.leave(leader)
+    assert bench.state is GroupState.EMPTY
+    generation = bench.group.generation_id
+    bench.pass_time(1)
+    assert (bench.state, bench.group.generation_id) == (GroupState.EMPTY, generation)
+
+
 def test_too_large_group_fails_with_unknown_error(bench: GroupBench) -> None:
     (joined,) = bench.join()
     bench.log.failure = MessageSizeTooLargeError("large")
