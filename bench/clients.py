@@ -38,9 +38,9 @@ NOTES = [
     "Profile of row-by-row consumption, 300,000 rows of 1,000 B (busy machine): 0.28 s of CPU, less than "
     "confluent-kafka's 0.41 s, but in two threads that share Python's lock: 0.18 s in the thread that polls (objects, "
     "copies of values, CRC) and 0.11 s in the loop's thread (mostly the copy from the socket). Python lets the loop's "
-    "thread take the lock only every 5 ms. Tried: a switch interval of 0.5 ms (median +9%), a pause of 50 microseconds "
-    "before each poll (median +25%, best round +4%; 15 rounds on a busy machine). A poll now lets the loop send due "
-    "fetches first; the effect of that was not measured separately.",
+    "thread take the lock only every 5 ms. Tried, on a machine too busy to tell: a switch interval of 0.5 ms (median "
+    "+9% in 15 rounds), a pause of 50 microseconds before each poll (median +25% in 15 rounds, -6% in 8 others), a "
+    "wait of up to 1 ms until the loop has sent due fetches (median +3%, best rounds slower, 8 rounds). None is used.",
 ]
 """Where the time goes in the cases with the most ambitious targets, and what was tried."""
 

@@ -121,7 +121,6 @@ class Consumer(AbstractConsumer[K, V]):
                 "Consumer is not safe for multi-threaded access: another thread is polling. Use one consumer per thread"
             )
         try:
-            self._core.yield_to_loop()
             return self._run_steps(self._poll_steps(timeout_ms, collect))
         finally:
             self._polling.release()

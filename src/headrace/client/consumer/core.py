@@ -17,7 +17,6 @@ the subscription's lock or schedule work on the loop.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -55,7 +54,6 @@ _logger = logging.getLogger(__name__)
 
 READ_COMMITTED = "read_committed"
 _ABANDON_MS = 1000
-_LOOP_TURN_SECONDS = 0.001
 
 
 class ConsumerCore:
@@ -98,7 +96,6 @@ class ConsumerCore:
         self._errors: dict[object, Exception] = {}
         """Errors that the next polls raise, by partition, by topic, or under "group"."""
         self._work_is_due = False
-        self._has_worked = threading.Event()
         self._is_abandoned = False
         self.offset_fetcher = OffsetFetcher(
             self.client.pool,
@@ -153,17 +150,8 @@ class ConsumerCore:
         except RuntimeError:
             _logger.debug("The consumer's event loop has stopped; %r is not called", function)
 
-    def yield_to_loop(self) -> None:
-        """Lets the loop's thread send due fetches before this thread decodes more records. Otherwise Python would let
-        it run only every 5 ms, and the brokers would wait. For other threads than the loop's."""
-        if self._work_is_due:
-            self._has_worked.clear()
-            if self._work_is_due:
-                self._has_worked.wait(_LOOP_TURN_SECONDS)
-
     def _work(self) -> None:
         self._work_is_due = False
-        self._has_worked.set()
         if self.closed:
             return
         with self.subscription.lock:
