@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.broker import handlers
+from headrace.broker.apis import REGISTRY
 from headrace.broker.config.broker import OWN_KEYS, TOPIC_KEYS
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
-from headrace.broker.dispatch import REGISTRY
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.common import COMMON_KEYS, COMMON_OBJECTS, UNUSED
 from headrace.client.config.consumer import CONSUMER_KEYS
@@ -67,6 +67,10 @@ consumer protocol of KIP-848 (`group.protocol=consumer`) and share groups are no
 Each log directory has the same files as in Kafka ([log.md](log.md)). The first one also has `coordination.sqlite`:
 topics with their ids and partitions, leaders and configs, in the layout of Kafka's znodes in ZooKeeper. A change is on
 disk before it is acknowledged.
+
+The server raises the limit of open files (`ulimit -n`) to the hard limit; an `EmbeddedBroker` does not change its process.
+Logs keep at most half of these files open: those of idle partitions close and open again on demand, so a broker can have
+many more partitions than files. A warning at startup says if it has.
 
 ## Guarantees
 

@@ -10,7 +10,7 @@ from bench.broker_sides import Side
 from bench.broker_wire import Wire
 from bench.hostile.attack import Attack, Row
 from bench.hostile.well_behaved import TOPIC, WellBehavedClient
-from headrace.broker.dispatch import Api
+from headrace.broker.apis import Api
 from headrace.protocol import encode_request
 from headrace.protocol.apis import APIS, ApiKey
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -1,8 +1,5 @@
 """Dispatches requests: from a frame to a handler, and from its response back to the connection.
 
-A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. ApiVersions
-announces the versions in this registry.
-
     frame → request header → registry → decode → handler ┬─ a response      → encoded and sent at once
                                                          ├─ DEFERRED        → `context.reply` is called later
                                                          ├─ NO_REPLY        → nothing is sent (acks=0)
@@ -20,14 +17,13 @@ A coroutine waits only for other parts of this broker, such as the store and the
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol, cast
 
+from headrace.broker.apis import DEFERRED, NO_REPLY, REGISTRY, Api, HandlerResult, api_version_entry
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.services import Services
@@ -47,8 +43,8 @@ from headrace.protocol import (
     decode_request_header,
     encode_response,
 )
-from headrace.protocol.apis import APIS, ApiKey
-from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.api_versions import ApiVersionsResponse
 
 _logger = logging.getLogger(__name__)
 _slow_logger = logging.getLogger(SLOW_REQUEST_LOGGER)
@@ -57,82 +53,6 @@ _request_logger = logging.getLogger(REQUEST_LOGGER)
 _PRODUCE = ApiKey.PRODUCE.value
 
 UNSUPPORTED_VERSION = 35
-
-
-class _NoResponse:
-    """A handler's result other than a response."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __repr__(self) -> str:
-        return self._name
-
-
-DEFERRED = _NoResponse("DEFERRED")
-NO_REPLY = _NoResponse("NO_REPLY")
-
-HandlerResult = Message | _NoResponse
-Handler = Callable[..., Any]
-
-_SERVICE_TYPES = {field.name: field.type for field in fields(Services)}
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One API as this broker serves it."""
-
-    key: ApiKey
-    lowest: int
-    highest: int
-    request: type[Message]
-    handler: Handler
-    is_async: bool
-    announced_from: int
-    """The lowest version in the ApiVersions response. It differs from `lowest` only where clients need that."""
-    services: tuple[str, ...]
-    """The fields of `Services` that the handler takes as keyword arguments."""
-
-    def bind(self, services: Services) -> "Api":
-        """Returns this API with a handler that takes only the request and its context."""
-        needed = {name: getattr(services, name) for name in self.services}
-        return replace(self, handler=partial(self.handler, **needed)) if needed else self
-
-
-REGISTRY: dict[int, Api] = {}
-
-
-def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = None) -> Callable[[Handler], Handler]:
-    """Registers the handler of an API for a range of versions."""
-
-    def register(handler: Handler) -> Handler:
-        if key in REGISTRY:
-            raise TypeError(f"{key.name} has a handler already")
-        kafka_api = APIS[key]
-        if not kafka_api.first_version <= lowest <= highest <= kafka_api.last_version:
-            raise TypeError(f"{key.name}: versions {lowest} to {highest} are outside of {kafka_api}")
-        REGISTRY[key] = Api(
-            key,
-            lowest,
-            highest,
-            kafka_api.request,
-            handler,
-            is_async=inspect.iscoroutinefunction(handler),
-            announced_from=lowest if announced_from is None else announced_from,
-            services=tuple(_services_of(handler)),
-        )
-        return handler
-
-    return register
-
-
-def _services_of(handler: Handler) -> Iterable[str]:
-    """Yields the services that a handler's signature names, after checking their types."""
-    for parameter in inspect.signature(handler).parameters.values():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            if parameter.annotation is not _SERVICE_TYPES.get(parameter.name):
-                raise TypeError(f"{handler.__module__}: {parameter} is not a field of Services")
-            yield parameter.name
 
 
 class ReplyPlace(Protocol):
@@ -548,8 +468,3 @@ class Dispatcher:
         context.slot = context.connection.expect_response()
         context.api_version = 0
         context.reply(ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[api_version_entry(context.api)]))
-
-
-def api_version_entry(api: Api) -> ApiVersion:
-    """Returns an API's entry in the ApiVersions response."""
-    return ApiVersion(api_key=api.key, min_version=api.announced_from, max_version=api.highest)

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from headrace.broker.apis import DEFERRED, HandlerResult
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard

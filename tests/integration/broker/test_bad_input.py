@@ -33,8 +33,8 @@ from tests.support.net.wire_calls import NAMED, batch, fetch, fetch_request, pro
 from tests.support.net.wire_client import WireClient
 from tests.support.protocol.samples import sample
 
+from headrace.broker.apis import REGISTRY, Api
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
-from headrace.broker.dispatch import REGISTRY, Api
 from headrace.broker.server import Broker
 from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError
 from headrace.common.ids import ZERO_UUID

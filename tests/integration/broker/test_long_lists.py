@@ -8,7 +8,7 @@ from tests.support.hostile.long_lists import Path, array_paths, long_request, se
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.broker import yielding
-from headrace.broker.dispatch import Api
+from headrace.broker.apis import Api
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
 from headrace.broker.long_requests import SHORT_ELEMENTS
 from headrace.protocol.apis import ApiKey

@@ -8,7 +8,7 @@ import pytest
 from tests.support.net.wire_calls import auto_create, topic_id
 from tests.support.net.wire_client import WireClient
 
-from headrace.broker.dispatch import REGISTRY
+from headrace.broker.apis import REGISTRY
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import ConnectionLoss
 from headrace.common.ids import Uuid

@@ -11,10 +11,10 @@ from types import GeneratorType, SimpleNamespace
 from typing import Any, cast
 
 from headrace.broker import handlers
+from headrace.broker.apis import REGISTRY
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ConfigResources
-from headrace.broker.dispatch import REGISTRY
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster import znodes
 from headrace.cluster.commands import (

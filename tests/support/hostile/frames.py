@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.support.protocol.samples import sample, versions_of
 
 from headrace.broker import handlers
-from headrace.broker.dispatch import REGISTRY
+from headrace.broker.apis import REGISTRY
 from headrace.protocol import APIS, Message, decode, encode_request
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.create_topics import CreateTopicsRequest

@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.protocol.samples import present_fields
 
 from headrace.broker import handlers
-from headrace.broker.dispatch import REGISTRY, Api
+from headrace.broker.apis import REGISTRY, Api
 from headrace.common.ids import Uuid
 from headrace.protocol import Message
 from headrace.protocol import message as m

@@ -13,7 +13,7 @@ from typing import Any
 import crc32c
 from tests.support.protocol.samples import RANGES, has_version, present_fields
 
-from headrace.broker.dispatch import REGISTRY, Api
+from headrace.broker.apis import REGISTRY, Api
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.protocol import Message, TooManyElementsError, decode, encode
 from headrace.protocol import message as m

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker import handlers
-from headrace.broker.dispatch import DEFERRED, REGISTRY, Dispatcher, RequestContext
+from headrace.broker.apis import DEFERRED, REGISTRY
+from headrace.broker.dispatch import Dispatcher, RequestContext
 from headrace.common.metrics import Metrics
 from headrace.net.connection import ServerConnection
 from headrace.protocol import encode_request

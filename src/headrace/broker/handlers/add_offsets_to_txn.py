@@ -6,9 +6,10 @@ Version notes (0 to 4):
 - 4 is the same as 3 (KIP-890)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import (
     InvalidGroupIdError,

@@ -10,7 +10,8 @@ Version notes (0 to 5):
 - 5 is the same as 4
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage

@@ -12,8 +12,9 @@ Not supported: policies (`alter.config.policy.class.name`).
 Version notes (0 to 2): 2 is flexible.
 """
 
+from headrace.broker.apis import api
 from headrace.broker.config_resources import ConfigResources, attempt_each, check_names
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.alter_configs import (

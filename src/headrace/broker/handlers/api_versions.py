@@ -14,7 +14,8 @@ Version notes (0 to 4):
 import re
 from functools import cache
 
-from headrace.broker.dispatch import REGISTRY, HandlerResult, RequestContext, api, api_version_entry
+from headrace.broker.apis import REGISTRY, HandlerResult, api, api_version_entry
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import InvalidRequestError
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey

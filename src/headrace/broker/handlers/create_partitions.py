@@ -11,7 +11,8 @@ Version notes (0 to 3): 2 is flexible, 3 has quota errors (KIP-599; there are no
 
 from collections import Counter
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.handlers.create_topics import MAX_PARTITIONS
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.topic_waits import wait_for_leaders

@@ -20,10 +20,11 @@ Version notes (2 to 7):
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import TopicEntries
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage

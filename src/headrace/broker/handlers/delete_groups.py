@@ -6,8 +6,9 @@ Behavior:
 Version notes (0 to 2): 2 is flexible.
 """
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError

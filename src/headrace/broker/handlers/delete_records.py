@@ -10,7 +10,8 @@ Not supported: waiting for followers. The leader is the only replica so far.
 Version notes (0 to 2): 2 is flexible.
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns
 from headrace.cluster.topics import is_internal

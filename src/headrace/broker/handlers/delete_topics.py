@@ -14,8 +14,9 @@ Version notes (1 to 6):
 
 from collections import Counter
 
+from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.topic_waits import wait_for_deletion, wait_for_image
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.store import CoordinationStore

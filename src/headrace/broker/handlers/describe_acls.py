@@ -3,7 +3,8 @@
 Version notes (1 to 3): 1 has pattern types (KIP-290), 2 is flexible, 3 has user resources.
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import SecurityDisabledError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -10,8 +10,9 @@ Version notes (0 to 2):
 - 2 has fenced brokers on request (KIP-1073; no broker is ever fenced here: it is registered or it is not)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
 from headrace.protocol.apis import ApiKey

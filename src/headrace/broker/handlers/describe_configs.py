@@ -14,10 +14,11 @@ Version notes (1 to 4):
 - 4 is flexible
 """
 
+from headrace.broker.apis import api
 from headrace.broker.broker_loggers import logger_entries
 from headrace.broker.config.entries import ConfigEntry
 from headrace.broker.config_resources import ConfigDescription, ConfigResources, ResourceType
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (

@@ -7,9 +7,10 @@ Version notes (0 to 6):
 - 6 has GROUP_ID_NOT_FOUND for groups that do not exist (KIP-1043); before, their state was Dead
 """
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of

@@ -17,7 +17,8 @@ import asyncio
 import logging
 import shutil
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.yielding import parts
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition

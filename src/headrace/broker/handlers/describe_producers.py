@@ -4,8 +4,9 @@ Behavior:
 - Serves partitions on this broker. A producer is listed until `producer.id.expiration.ms` after its last batch.
 """
 
+from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage

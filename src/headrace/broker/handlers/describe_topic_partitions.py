@@ -9,9 +9,10 @@ Behavior:
 Not supported: eligible leader replicas (the lists are always empty).
 """
 
+from headrace.broker.apis import api
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage

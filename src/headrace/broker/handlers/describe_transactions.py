@@ -1,6 +1,7 @@
 """DescribeTransactions: the state of transactional ids that this broker coordinates (KIP-664). Version 0."""
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import InvalidRequestError, KafkaError, TransactionalIdNotFoundError

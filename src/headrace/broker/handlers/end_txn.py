@@ -11,7 +11,8 @@ Version notes (0 to 5):
 - 5 ends each transaction with a new epoch, which the response has (KIP-890)
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import KafkaError
 from headrace.coordinator.result import ProducerInfo

@@ -23,8 +23,9 @@ Version notes (4 to 18):
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,

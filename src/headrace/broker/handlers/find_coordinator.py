@@ -12,9 +12,10 @@ Version notes (0 to 6):
 - 5 and 6 are the same as 4 (5 announces the error codes of KIP-890, 6 share groups)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

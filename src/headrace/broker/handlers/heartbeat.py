@@ -3,8 +3,9 @@
 Version notes (0 to 4): 3 has static members (KIP-345), 4 is flexible.
 """
 
+from headrace.broker.apis import api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import CoordinatorLoadInProgressError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -16,6 +16,7 @@ Version notes (0 to 1): 1 is flexible.
 
 from enum import IntEnum
 
+from headrace.broker.apis import api
 from headrace.broker.broker_loggers import check_level, set_level
 from headrace.broker.config.entries import show_value
 from headrace.broker.config_resources import (
@@ -25,7 +26,7 @@ from headrace.broker.config_resources import (
     check_names,
     find_key,
 )
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.config import ConfigType
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.protocol.apis import ApiKey

@@ -16,7 +16,8 @@ Version notes (0 to 5):
 - 5 is the same as 4 (KIP-890)
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import (

@@ -13,8 +13,9 @@ Version notes (0 to 9):
 - 9 can tell the leader to keep the assignment (KIP-814)
 """
 
+from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.joining import ClientInfo

@@ -8,8 +8,9 @@ Version notes (0 to 5):
 
 from collections.abc import Sequence
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
 from headrace.broker.yielding import InTurns, parts
 from headrace.common.errors import KafkaError, UnknownMemberIdError

@@ -9,9 +9,10 @@ Version notes (0 to 1):
 - 1 lists the requested types, or all (KIP-1142)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ResourceType
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import UnsupportedVersionError
 from headrace.protocol.apis import ApiKey

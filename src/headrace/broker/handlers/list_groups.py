@@ -10,8 +10,9 @@ Version notes (0 to 5):
 - 5 has types and a filter for them (KIP-848)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import CoordinatorLoadInProgressError
 from headrace.protocol.apis import ApiKey

@@ -28,8 +28,9 @@ from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.batch_inflater import BatchInflater
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.fetching import fetch_isolation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns, parts

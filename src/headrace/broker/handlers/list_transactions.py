@@ -11,7 +11,8 @@ Version notes (0 to 2):
 
 import re2
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions
 from headrace.common.clock import Clock
 from headrace.common.errors import CoordinatorLoadInProgressError, InvalidRegularExpressionError

@@ -20,10 +20,11 @@ Version notes (0 to 13):
 - 13 has an error for the whole response (KIP-1102)
 """
 
+from headrace.broker.apis import api
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name

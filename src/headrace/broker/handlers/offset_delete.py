@@ -9,8 +9,9 @@ Behavior:
 
 from collections.abc import Sequence
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage

@@ -17,8 +17,9 @@ Version notes (1 to 10):
 
 from collections.abc import Iterable, Iterator
 
+from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage

@@ -3,7 +3,8 @@
 Version notes (2 to 4): 2 has the client's leader epoch (KIP-320), 3 the replica id, 4 is flexible.
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError

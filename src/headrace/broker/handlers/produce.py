@@ -30,9 +30,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from headrace.broker.apis import NO_REPLY, HandlerResult, api
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.delayed_produce import DelayedProduce, UnreplicatedAppend
-from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager

@@ -9,8 +9,9 @@ Version notes (0 to 5):
 - 5 has protocol type and name, which must be the group's (KIP-559)
 """
 
+from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
 from headrace.common.errors import InconsistentGroupProtocolError, KafkaError
 from headrace.protocol.apis import ApiKey

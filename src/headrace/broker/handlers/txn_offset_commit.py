@@ -9,9 +9,10 @@ Version notes (0 to 5):
 
 from collections.abc import Sequence
 
+from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import parts

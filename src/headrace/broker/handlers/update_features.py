@@ -9,7 +9,8 @@ of such an API closes the connection, as with ZooKeeper.
 Version notes (0 to 1): 1 has upgrade types and `validate_only` (KIP-778).
 """
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.update_features import (

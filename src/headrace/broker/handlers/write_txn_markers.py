@@ -7,7 +7,8 @@ Version notes (1 to 2): 1 is flexible, 2 has the client's transaction version (K
 
 import asyncio
 
-from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.apis import api
+from headrace.broker.dispatch import RequestContext
 from headrace.broker.transactions import Transactions
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,

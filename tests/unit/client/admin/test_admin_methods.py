@@ -8,7 +8,7 @@ import headrace
 import headrace.aio
 import headrace.client.admin
 from headrace.broker import handlers
-from headrace.broker.dispatch import REGISTRY
+from headrace.broker.apis import REGISTRY
 from headrace.client.admin.core import AdminCore
 from headrace.protocol import APIS, ApiKey
 
