@@ -1,5 +1,6 @@
 """Truncation of a log."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from headrace.records import ControlType
 from headrace.storage.loader import open_log
 from headrace.storage.log import FetchIsolation, Log
 from headrace.testing.clock import ManualClock
+from headrace.testing.disks import FaultyFileSystem
 
 
 def segmented(make_log: MakeLog) -> Log:
@@ -214,6 +216,17 @@ def test_max_timestamp_after_truncation_without_timestamps(make_log: MakeLog, cl
     append(log, at=START_MS + 5)
     log.truncate_to(2)
     assert log.max_timestamp() == (START_MS, 0)
+
+
+def test_log_is_closed_after_failed_truncation(make_log: MakeLog) -> None:
+    """Its state is unknown: only some files were changed."""
+    files = FaultyFileSystem()
+    log = segmented(lambda properties: make_log(properties, files=files))
+    files.fail("truncate", "*.log", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="Cannot truncate"):
+        log.truncate_to(5)
+    with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):
+        append(log)
 
 
 def test_closed_log_raises(make_log: MakeLog) -> None:

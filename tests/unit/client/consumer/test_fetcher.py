@@ -561,6 +561,28 @@ class TestErrors:
                 assert (raised.value.topic_partition, raised.value.offset) == (T0, 0)
 
     @virtual
+    async def test_new_task_starts_after_internal_error(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            fetcher = consumer._core.fetcher
+            handle_response = fetcher._handle_response
+            failures = []
+
+            def fail_once(node_id, plan, response):
+                if not failures:
+                    failures.append(node_id)
+                    fetcher._clear_in_flight(plan)
+                    raise RuntimeError("injected by a test")
+                return handle_response(node_id, plan, response)
+
+            fetcher._handle_response = fail_once
+            consumer.assign([T0])
+            assert await values(consumer, 1) == {T0: numbered(0)}
+            assert failures == [1]
+
+    @virtual
     async def test_waits_for_unknown_topic(self):
         logs = FakeLogs()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
