@@ -22,6 +22,7 @@ from headrace.cluster.store import (
     NoNode,
     Operation,
     Set,
+    StoreError,
 )
 from headrace.cluster.znodes import ReplicaAssignment, TopicAssignment
 from headrace.common.errors import (
@@ -129,8 +130,11 @@ class TopicAdmin:
         topic, before the brokers create its logs.
         """
         async with self._creating:
-            names = TopicNames(await self._store.children(znodes.TOPICS))
-            brokers = await read_brokers(self._store)
+            try:
+                names = TopicNames(await self._store.children(znodes.TOPICS))
+                brokers = await read_brokers(self._store)
+            except StoreError as error:
+                return [error for _ in specs]
             results = [await self._plan(spec, names, brokers) for spec in specs]
             if not validate_only:
                 await self._write_all(specs, results, on_created)
@@ -203,17 +207,23 @@ class TopicAdmin:
         self, planned: Sequence[tuple[TopicSpec, TopicAssignment]]
     ) -> list[TopicAssignment | HeadraceError]:
         """Writes topics in one step. If another broker has created one of them meanwhile, writes each on its own."""
-        operations = [operation for topic in planned for operation in await self._operations(*topic)]
         try:
+            operations = [operation for topic in planned for operation in await self._operations(*topic)]
             await self._store.multi(operations)
-        except (NodeExists, NoNode):
+        except (NodeExists, NoNode) as error:
             if len(planned) > 1:
                 return [result for topic in planned for result in await self._write([topic])]
-            name = planned[0][0].name
-            if await self._store.exists(znodes.topic_path(name)) is None:
-                raise
-            return [await self._exists_error(name)]
+            return [await self._why_not_written(planned[0][0].name, error)]
+        except StoreError as error:
+            return [error for _ in planned]  # topics of an earlier step exist
         return [assignment for _, assignment in planned]
+
+    async def _why_not_written(self, name: str, error: StoreError) -> HeadraceError:
+        try:
+            exists = await self._store.exists(znodes.topic_path(name)) is not None
+            return await self._exists_error(name) if exists else error
+        except StoreError as failure:
+            return failure
 
     async def _operations(self, spec: TopicSpec, assignment: TopicAssignment) -> list[Operation]:
         """Returns the operations that create a topic. Its own node is last: who sees it also finds its configs."""

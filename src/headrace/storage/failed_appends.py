@@ -12,6 +12,7 @@ from headrace.common.errors import KafkaStorageError
 from headrace.records import RecordBatch
 
 _MAX_PRODUCERS = 10_000
+_LAST_SEQUENCE = 2**31 - 1
 
 
 class _FailedBatch(NamedTuple):
@@ -43,7 +44,7 @@ class FailedAppends:
         if (
             failed is not None
             and failed.producer_epoch == batch.producer_epoch
-            and failed.base_sequence != batch.base_sequence
+            and _is_after(batch.base_sequence, failed.base_sequence)
         ):
             raise KafkaStorageError(
                 f"Producer {batch.producer_id}: sequence number {batch.base_sequence} cannot be appended before "
@@ -53,3 +54,8 @@ class FailedAppends:
     def appended(self, batch: RecordBatch) -> None:
         """Notes that a batch of the producer was written."""
         self._batches.pop(batch.producer_id, None)
+
+
+def _is_after(sequence: int, other: int) -> bool:
+    """Compares two sequence numbers, which wrap from 2^31 - 1 to 0."""
+    return 0 < (sequence - other) & _LAST_SEQUENCE <= _LAST_SEQUENCE // 2

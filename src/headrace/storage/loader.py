@@ -105,7 +105,6 @@ def open_log(
         if log_start_offset == 0 and not recovery_point and listing.keys() <= {PARTITION_METADATA_FILE}:
             log = _new_log(directory, tp, config, context, stored_id or topic_id)
             log.is_checkpointed = recovery_point is not None
-            log.is_directory_synced = clean
             return log, loader.report
         return loader.load(listing, clean, stored_id or topic_id)
     except OSError as error:
@@ -227,7 +226,8 @@ class _Loader:
             topic_id=topic_id,
         )
         log.is_checkpointed = self.checkpointed_point is not None
-        log.is_directory_synced = clean
+        # Closing an empty log syncs nothing, not even its topic id.
+        log.is_directory_synced = clean and bool(self.checkpointed_point)
         return log, self.report
 
     # ---- interrupted work

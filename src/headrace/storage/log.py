@@ -161,7 +161,8 @@ class Log:
                 self.log_start_offset,
                 duplicate=True,
             )
-        return self._append(prepared, now_ms, now_ms if self.config.log_append_time else -1)
+        log_append_time_ms = now_ms if self.config.log_append_time else -1
+        return self._append(prepared, now_ms, log_append_time_ms, self._failed_appends)
 
     def append_as_follower(self, data: Buffer) -> AppendResult:
         """Appends the leader's batches with the offsets and leader epochs that the leader assigned."""
@@ -186,16 +187,20 @@ class Log:
                 self.producers.check(batch, origin, marker)
         return None
 
-    def _append(self, prepared: PreparedAppend, now_ms: int, log_append_time_ms: int) -> AppendResult:
-        data = prepared.data
+    def _append(
+        self,
+        prepared: PreparedAppend,
+        now_ms: int,
+        log_append_time_ms: int,
+        failed_appends: FailedAppends | None = None,
+    ) -> AppendResult:
+        """Writes the batches. Notes a failure in `failed_appends`; a follower's is not the producer's."""
         try:
-            active = self._segment_for(prepared, now_ms)
-            positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
-            active.append(data, positions, self.config.index_interval_bytes)
-        except OSError as error:
-            failure = storage_error("append to", self.segments.active.path(), error)
-            self._failed_appends.add(prepared.batches, failure)
-            raise failure from error
+            active = self._write(prepared, now_ms)
+        except KafkaStorageError as error:
+            if failed_appends is not None:
+                failed_appends.add(prepared.batches, error)
+            raise
         self.log_end_offset = prepared.last_offset + 1
         self._ends_in_gap = False
         self._assign_epochs(prepared.batches)
@@ -210,6 +215,16 @@ class Log:
             log_append_time_ms,
             self.log_start_offset,
         )
+
+    def _write(self, prepared: PreparedAppend, now_ms: int) -> LogSegment:
+        """Writes the batches to a segment, and returns it. If it raises KafkaStorageError, nothing was written."""
+        try:
+            active = self._segment_for(prepared, now_ms)
+            positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
+            active.append(prepared.data, positions, self.config.index_interval_bytes)
+        except OSError as error:
+            raise storage_error("append to", self.segments.active.path(), error) from error
+        return active
 
     def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> LogSegment:
         active = self.segments.active

@@ -1,6 +1,7 @@
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.support.cluster.fake_cluster import async_test
@@ -9,7 +10,7 @@ from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.store import CoordinationStore
+from headrace.cluster.store import ConnectionLoss, CoordinationStore, Operation, OperationResult, SessionExpired
 from headrace.cluster.topics import TopicAdmin, TopicNames, TopicSpec, check_topic_name, is_internal
 from headrace.common.errors import (
     InvalidConfigurationError,
@@ -219,6 +220,43 @@ async def test_replaces_leftover_configs() -> None:
     await store.create("/config/topics/orders", znodes.encode_config({"old": "1"}))
     await make_admin(store).create_topic(TopicSpec("orders", 1))
     assert (await store.get("/config/topics/orders"))[0] == znodes.encode_config({})
+
+
+class FailingStore:
+    """Passes the calls on to a store, but fails the writes for which `fails` returns True."""
+
+    def __init__(self, store: EmbeddedStore, fails: Callable[[Sequence[Operation]], bool]):
+        self._store = store
+        self._fails = fails
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        if self._fails(operations):
+            raise ConnectionLoss("disk full")
+        return await self._store.multi(operations)
+
+
+@async_test
+async def test_failed_write_fails_only_the_topics_of_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cluster.topics._TOPICS_PER_WRITE", 2)
+    store = await make_store(1, 2)
+    failing = FailingStore(store, lambda operations: any(each.path == znodes.topic_path("c") for each in operations))
+    created: list[str] = []
+    results = await make_admin(cast(CoordinationStore, failing)).create_topics(
+        [TopicSpec(name) for name in "abcde"], on_created=lambda spec: created.append(spec.name)
+    )
+    assert [isinstance(result, ConnectionLoss) for result in results] == [False, False, True, True, False]
+    assert created == await store.children(znodes.TOPICS) == ["a", "b", "e"]
+
+
+@async_test
+async def test_lost_session_fails_all_topics() -> None:
+    store = await make_store(1, 2)
+    await store.close()
+    results = await make_admin(store).create_topics([TopicSpec("a"), TopicSpec("b")])
+    assert [type(result) for result in results] == [SessionExpired, SessionExpired]
 
 
 # ---- adding partitions

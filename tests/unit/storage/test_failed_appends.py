@@ -1,18 +1,20 @@
 """After a failed write, a producer's later batches get the storage error, and none is lost or written twice."""
 
 import errno
+from pathlib import Path
 
 import pytest
-from tests.support.storage.logs import MakeLog, make_batch
+from tests.support.storage.logs import MakeLog, make_batch, new_log
 
 from headrace.common.errors import KafkaStorageError, OutOfOrderSequenceNumberError
 from headrace.storage.files import DiskFullError
 from headrace.storage.log import Log
+from headrace.testing.clock import ManualClock
 from headrace.testing.disks import FaultyFileSystem
 
 
-def send(log: Log, sequence: int, producer_id: int = 7, epoch: int = 0) -> int:
-    batch = make_batch(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+def send(log: Log, sequence: int, producer_id: int = 7, epoch: int = 0, value: bytes = b"x") -> int:
+    batch = make_batch(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, value=value)
     return log.append_as_leader(batch, 0).base_offset
 
 
@@ -61,6 +63,53 @@ def test_new_epoch_starts_over(make_log: MakeLog) -> None:
         send(log, 5)
     assert send(log, 0, epoch=1) == 0
     assert send(log, 1, epoch=1) == 1
+
+
+def test_earlier_batch_is_not_held_back(make_log: MakeLog) -> None:
+    """The earlier batch failed before it reached the log, for example for lack of in-sync replicas."""
+    files = FaultyFileSystem()
+    log = make_log(files=files)
+    files.fail("write", "*.log", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError):
+        send(log, 5)
+    assert [send(log, sequence) for sequence in (4, 5)] == [0, 1]
+
+
+def test_later_batch_is_held_back_after_the_sequence_numbers_wrap(make_log: MakeLog) -> None:
+    files = FaultyFileSystem()
+    log = make_log(files=files)
+    files.fail("write", "*.log", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError):
+        send(log, 2**31 - 1)
+    with pytest.raises(KafkaStorageError, match="sequence number 0 cannot be appended before"):
+        send(log, 0)
+
+
+def test_failed_write_of_a_follower_holds_back_no_producer(make_log: MakeLog, tmp_path: Path) -> None:
+    """After it has become the leader, the producer sends again what the former leader did not acknowledge."""
+    leader = new_log(tmp_path / "leader", ManualClock())
+    for sequence in range(3):
+        send(leader, sequence)
+    files = FaultyFileSystem()
+    follower = make_log(files=files)
+    files.fail("write", "*.log", errno.ENOSPC, times=1)
+    fetched = leader.read(0, 10_000).slice
+    assert fetched is not None
+    with pytest.raises(DiskFullError):
+        follower.append_as_follower(fetched.read())
+    assert [send(follower, sequence) for sequence in range(3)] == [0, 1, 2]
+
+
+def test_failed_roll_holds_back_later_batches(make_log: MakeLog) -> None:
+    files = FaultyFileSystem()
+    log = make_log({"segment.bytes": 1024}, files=files)
+    send(log, 0, value=b"x" * 900)
+    files.fail("write", "*leader-epoch-checkpoint*", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError, match="Cannot flush"):
+        send(log, 1, value=b"x" * 900)
+    with pytest.raises(KafkaStorageError, match="before sequence number 1, which failed: Cannot flush"):
+        send(log, 2)
+    assert [send(log, sequence) for sequence in (1, 2)] == [1, 2]
 
 
 def test_remembers_a_bounded_number_of_producers(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
