@@ -351,7 +351,8 @@ class ControllerTerm:
     async def process_log_dir_events(self) -> None:
         """Handles brokers' notifications of failed log directories.
 
-        Sends such a broker a LeaderAndIsr for all its replicas. Its response names the offline replicas.
+        Sends such a broker a LeaderAndIsr for all its replicas. Its response names the offline replicas. It includes
+        offline replicas of deleted topics: the deletion waits for them.
         """
         context = self.context
         for name in await self.store.children(znodes.LOG_DIR_EVENTS, self._watches.log_dirs):
@@ -365,8 +366,9 @@ class ControllerTerm:
                 _logger.error("%s", error)
                 broker_id = NO_LEADER
             if broker_id in context.brokers:
+                offline = context.replicas_on_offline_dirs.get(broker_id, set())
                 for replica in context.replicas_on([broker_id]):
-                    if not context.is_queued_for_deletion(replica.tp):
+                    if replica.tp in offline or not context.is_queued_for_deletion(replica.tp):
                         self.batch.add_leader_and_isr([broker_id], replica.tp)
                 self.batch.send()
             await self.fenced.multi([Delete(path)])

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.broker.process import free_port
+from tests.support.broker.process import eventually, free_port
 from tests.support.net.wire_calls import batch, fetch, produce
 from tests.support.net.wire_client import WireClient
 
 from headrace.broker.server import Broker
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.testing import EmbeddedBroker
 
@@ -103,6 +104,20 @@ def test_creation_fails_at_once_if_files_run_out(monkeypatch: pytest.MonkeyPatch
         monkeypatch.undo()
         (topic,) = client.call(creation("t")).topics
         assert topic.error_code == 0
+
+
+def test_topic_that_could_not_be_created_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.server._CREATION_RETRY_MS", 100)
+    answers = iter([False, False])  # the check of the request, and one partition
+    with EmbeddedBroker() as broker, WireClient(broker.address, timeout=SECONDS) as client:
+        monkeypatch.setattr("headrace.storage.manager._uses_reserved_files", lambda _: next(answers, True))
+        (topic,) = client.call(creation("t", partitions=3)).topics
+        assert topic.error_code == STORAGE_ERROR
+        client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=0), 5)
+        broker.wait_until(lambda running: not running.image.has_topic("t"))
+        monkeypatch.setattr("headrace.storage.manager._uses_reserved_files", lambda _: False)
+        broker.wait_until(lambda running: not running.replicas.has_failed_creations)
+        eventually(lambda: client.call(creation("t", partitions=3)).topics[0].error_code == 0, "the name is free again")
 
 
 def test_partitions_that_could_not_be_created_get_leaders_later(monkeypatch: pytest.MonkeyPatch) -> None:

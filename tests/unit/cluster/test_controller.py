@@ -361,6 +361,23 @@ async def test_log_dir_fails_and_recovers() -> None:
 
 
 @async_test
+async def test_deletion_resumes_when_a_log_that_could_not_be_created_exists() -> None:
+    cluster = await FakeCluster.make()
+    cluster.brokers[2].failed.add(ORDERS)
+    await cluster.create("orders", {0: [2], 1: [3]})
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert await cluster.store.children(znodes.TOPICS) == ["orders"]
+    cluster.brokers[2].failed.clear()
+    await cluster.brokers[2].session.create(
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}", znodes.encode_log_dir_event(2), sequential=True
+    )
+    await cluster.settle()
+    assert await cluster.store.children(znodes.TOPICS) == []
+    await cluster.close()
+
+
+@async_test
 async def test_ignores_corrupt_log_dir_event() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.store.create(f"{znodes.LOG_DIR_EVENTS}/x", b"?")
