@@ -316,11 +316,14 @@ class Dispatcher:
         done: Callable[[], None],
     ) -> None:
         api = context.api
-        if isinstance(result.error, ProtocolError):
-            self._refuse_body(context, result.error)
+        if result.error is not None:
+            if isinstance(result.error, ProtocolError):
+                self._refuse_body(context, result.error)
+            else:
+                self._failed(context, result.error)
             done()
             return
-        request = cast(Message, result.result())
+        request = cast(Message, result.value)
         self._metrics[api.key].requests.value += 1
         if api.key is ApiKey.PRODUCE and request.acks == 0 and context.slot is not None:  # type: ignore[attr-defined]
             context.slot.send(b"")  # no response
@@ -411,8 +414,8 @@ class Dispatcher:
             result = None
         self._finish(context, result)
 
-    def _failed(self, context: RequestContext) -> None:
-        _logger.exception("Closing the connection after an internal error: %s failed", context)
+    def _failed(self, context: RequestContext, error: BaseException | None = None) -> None:
+        _logger.error("Closing the connection after an internal error: %s failed", context, exc_info=error or True)
         context.close("an internal error of the broker")
 
     def request_completed(self, context: RequestContext, waited_seconds: float = 0.0) -> None:
@@ -431,11 +434,11 @@ class Dispatcher:
 
     async def cancel_tasks(self) -> None:
         """Cancels the handlers that still run."""
+        self.turns.close()
+        self.long_requests.close()  # may start a last task
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        self.turns.close()
-        self.long_requests.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- refusing

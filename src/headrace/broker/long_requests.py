@@ -64,6 +64,8 @@ class LongRequests:
     def close(self) -> None:
         """Drops the requests that wait, when the broker stops."""
         self._waiting.clear()
+        if self.in_progress:
+            gc.set_threshold(*self._gc_thresholds)
         if self._runner is not None:
             self._runner.close()
 

@@ -74,16 +74,19 @@ class TurnQueue:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
         self._scheduled = False
+        self._closed = False
         self.turns = 0
         """The number of turns so far."""
 
     def add(self, resume: Callable[[], object]) -> None:
         """Calls `resume` in a later iteration of the loop, after the work that waits already."""
-        self._waiting.append(resume)
-        self._schedule()
+        if not self._closed:
+            self._waiting.append(resume)
+            self._schedule()
 
     def close(self) -> None:
-        """Drops all waiting work, when the broker stops."""
+        """Drops all waiting work, and what is added later: the broker stops, and its logs close."""
+        self._closed = True
         self._waiting.clear()
 
     async def wait(self) -> None:

@@ -229,6 +229,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self._request_holds:
             self._unhold(_REQUEST)
 
+    def retain(self, change: int) -> None:
+        """Notes a change of the bytes that the handler retains of requests. They count as in `hold_requests`."""
+        self._server.memory.carried(change)
+
     def keep_frame(self, frame: memoryview) -> memoryview:
         """Returns the frame that is being handled, valid until `release_frame`. Holds requests until then."""
         self.hold_requests()
@@ -331,6 +335,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def waits_for_peer(self) -> bool:
         """True if nothing but the peer delays the next request."""
         return not self._holds
+
+    @property
+    def holds_memory_unread(self) -> bool:
+        """True if a request holds a large buffer, and waits because the peer does not read earlier responses."""
+        return self._holds == _SLOW_PEER and self._frames.holds_large_buffer
 
     def idle_seconds(self, now: float) -> float:
         """Returns how long the connection has been idle, measured between calls.

@@ -67,6 +67,7 @@ class FrameReader:
         "_closed",
         "_end",
         "_keeps_frame",
+        "_kept_bytes",
         "_memory",
         "_need",
         "_own",
@@ -90,12 +91,19 @@ class FrameReader:
         self._small_run = 0
         self._used = False
         self._keeps_frame = False
+        """True if the frame that is kept is in `_own`."""
+        self._kept_bytes = 0
+        """The size of the copy of the frame that is kept, if it was in the scratch buffer."""
         self._closed = False
         self.received_bytes = 0
 
     @property
     def holds_buffer(self) -> bool:
         return self._own is not None
+
+    @property
+    def holds_large_buffer(self) -> bool:
+        return self._own is not None and len(self._own) >= LARGE_BYTES
 
     @property
     def buffered_bytes(self) -> int:
@@ -166,11 +174,15 @@ class FrameReader:
     def keep(self, frame: memoryview) -> memoryview:
         """Returns the frame in memory that stays valid until `release_kept`, also if the reader is closed before."""
         if self._own is None:
+            self._kept_bytes = len(frame)
+            self._memory.carried(self._kept_bytes)
             return memoryview(bytearray(frame))
         self._keeps_frame = True
         return frame
 
     def release_kept(self) -> None:
+        kept_bytes, self._kept_bytes = self._kept_bytes, 0
+        self._memory.carried(-kept_bytes)
         self._keeps_frame = False
         if self._closed:
             self._release()

@@ -293,7 +293,7 @@ class SocketServer:
         connections: dict[BufferHolder, ServerConnection] = {found.frames: found for found in self.connections}
         for frames in stalled:
             connection = connections[frames]
-            if not connection.waits_for_peer:
+            if not (connection.waits_for_peer or (self.memory.waiters and connection.holds_memory_unread)):
                 self._stalled.excuse(frames)
             elif self._stalled.must_drop(frames):
                 self.stalled_dropped += 1

@@ -3,7 +3,8 @@
 A peer that sends a part of a large request and then nothing more keeps that part in the server's memory. Two rules:
 
 - While other requests wait for memory (`queued.max.request.bytes`), a request must grow by `MIN_PROGRESS_BYTES` in a
-  second. The slowest for the longest time is dropped first, and only as many as needed.
+  second. The slowest for the longest time is dropped first, and only as many as needed. A request that waits because
+  its peer does not read earlier responses is slow, too.
 - Otherwise a request is dropped after `MAX_SILENT_SECONDS` without a byte. Clients give up earlier by default
   (`request.timeout.ms`).
 

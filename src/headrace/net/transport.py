@@ -249,8 +249,8 @@ class PlainTransport(asyncio.Transport):
         senders = self._senders
         if senders is None or self.pending_bytes < HAND_OVER_BYTES or not senders.idle:
             return False
-        self._with_sender = True
         senders.submit(self._fd, self._parts[::-1], self._sent, self._sender_done)
+        self._with_sender = True
         return True
 
     def _sender_done(self, sent: int, error_number: int) -> None:

@@ -29,8 +29,8 @@ from headrace.storage.context import LogContext
 from headrace.storage.large_batches import LargeBatchError
 from headrace.storage.producer_state import AppendOrigin, check_client_batch
 
-MAX_RECORD_ERRORS = 10_000
-"""The number of invalid records that an error names."""
+MAX_RECORD_ERRORS = 1_000
+"""The number of invalid records that an error names. A batch of a few KB can have many more."""
 
 
 class ValidatedBatches(NamedTuple):

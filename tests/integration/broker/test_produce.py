@@ -2,19 +2,21 @@
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.support.net.wire_calls import NAMED, batch, end_offset, fetch, produce, produce_request, topic_id
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
+from headrace.broker import yielding
 from headrace.broker.partition import Partition
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records import BatchBuilder, Compression, decode_rows, split_batches
+from headrace.storage.validation import MAX_RECORD_ERRORS
 from headrace.testing import EmbeddedBroker
 
 BY_ID = 13
@@ -121,6 +123,48 @@ def test_response_names_invalid_records(broker: EmbeddedBroker, client: WireClie
     message = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
     named = [(record.batch_index, record.batch_index_error_message) for record in reply.record_errors]
     assert named == ([(1, message), (2, message)] if version >= 8 else [])
+
+
+def test_response_names_a_limited_number_of_invalid_records(client: WireClient) -> None:
+    """A compressed batch of a few KB can have thousands of invalid records, and a request can have many batches."""
+    tomorrow = int(time.time() * 1000) + 86_400_000
+    data = batch(*[b""] * (MAX_RECORD_ERRORS - 1), timestamp=tomorrow, codec=Compression.GZIP)
+    parts = [PartitionProduceData(index=0, records=data) for _ in range(3)]
+    request = ProduceRequest(acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    (topic,) = client.call(request, NAMED).responses
+    assert [reply.error_code for reply in topic.partition_responses] == [32, 32, 32]
+    assert [len(reply.record_errors) for reply in topic.partition_responses] == [MAX_RECORD_ERRORS - 1, 1, 0]
+
+
+def test_many_partitions_are_appended_in_turns(
+    broker: EmbeddedBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches of a short list can take long, too. Meanwhile others reuse the memory of the request."""
+    memory = broker.call(lambda broker: broker.server.memory)
+    add = yielding.TurnQueue.add
+    added: list[int] = []
+
+    def give_way(turns: yielding.TurnQueue, resume: Callable[[], object]) -> None:
+        memory.scratch[:] = bytes(len(memory.scratch))
+        added.append(memory.held_bytes)
+        add(turns, resume)
+
+    broker.create_topic("turns", 12)
+    broker.create_topic("more-turns", 12)
+    monkeypatch.setattr(yielding, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(yielding.TurnQueue, "add", give_way)
+    topics = [
+        TopicProduceData(
+            name=name,
+            partition_data=[PartitionProduceData(index=index, records=batch(b"%d" % index)) for index in range(12)],
+        )
+        for name in ("turns", "more-turns")
+    ]
+    reply = client.call(ProduceRequest(acks=1, timeout_ms=5000, topic_data=topics), NAMED)
+    assert {part.error_code for topic in reply.responses for part in topic.partition_responses} == {0}
+    assert len(added) > 5
+    assert min(added) >= 12 * len(batch()), "the copies count as memory of requests"
+    assert broker.call(lambda broker: broker.server.memory.held_bytes) == 0
 
 
 def test_partitions_fail_one_by_one(client: WireClient) -> None:

@@ -16,6 +16,8 @@ from tests.support.net.doubles import Peer, Recorder, echo, frame, serving, unti
 from headrace.common.clock import SystemClock
 from headrace.common.metrics import Metrics
 from headrace.net import BindError, Limits, Listener, SocketServer
+from headrace.net.receive_memory import LARGE_BYTES
+from headrace.net.stalled_requests import MAX_SILENT_SECONDS, MAX_SLOW_SECONDS
 from headrace.testing.clock import ManualClock
 
 
@@ -297,6 +299,39 @@ def test_stalled_requests_neither_take_all_memory_nor_delay_others(caplog: pytes
     asyncio.run(scenario())
     assert "a PRODUCE v9 request of client 'slow1' of 10000000 bytes, of which it sent " in caplog.text
     assert "other requests wait for memory (queued.max.request.bytes=24000000)" in caplog.text
+
+
+def test_requests_of_peers_that_do_not_read_give_their_memory_back() -> None:
+    """The memory of a request must not be kept by a peer that leaves its earlier responses unread."""
+    limit, started = 8_000_000, struct.pack(">i", 200_000) + bytes(100_000)
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        recorder.on_frame = recorder.defer
+        async with serving(recorder, Limits(queued_max_bytes=limit)) as server:
+            attackers = [await Peer.connect(server, receive_buffer=10_000) for _ in range(6)]
+            for attacker in attackers:
+                await attacker.send(frame(b"early") + started)
+            await until(lambda: len(recorder.slots) == 6 and server.memory.held_bytes == 6 * LARGE_BYTES)
+            for slot in recorder.slots:
+                slot.send(frame(bytes(8_000_000)))
+            assert not any(connection.waits_for_peer for connection in server.connections)
+            for _ in range(MAX_SILENT_SECONDS + 5):
+                server.drop_stalled()
+            assert server.stalled_dropped == 0, "nobody waits for the memory"
+            recorder.on_frame = echo
+            good = await Peer.connect(server)
+            send = asyncio.ensure_future(good.send(frame(bytes(1_000_000))))
+            await until(lambda: server.memory.waiters)
+            for _ in range(MAX_SLOW_SECONDS + 1):
+                server.drop_stalled()
+            await send
+            assert await good.reply() == bytes(1_000_000)
+            assert server.stalled_dropped == 1
+            for peer in [*attackers, good]:
+                peer.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_burst_of_connections_waits_to_be_accepted() -> None:

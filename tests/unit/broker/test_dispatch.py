@@ -1,19 +1,20 @@
-"""Slow requests: only the broker's work counts, not the time that a response waits by design."""
+"""Dispatching: slow requests, for which only the broker's work counts, and long requests that fail."""
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from headrace.broker import handlers
+from headrace.broker import dispatch, handlers
 from headrace.broker.apis import DEFERRED, REGISTRY
 from headrace.broker.dispatch import Dispatcher, RequestContext
 from headrace.common.metrics import Metrics
 from headrace.net.connection import ServerConnection
-from headrace.protocol import encode_request
+from headrace.protocol import decode, encode_request
 from headrace.protocol.apis import ApiKey
-from headrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from headrace.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.testing.clock import ManualClock
 
@@ -27,15 +28,27 @@ class Connection:
     listener_name = "PLAINTEXT"
     peer = ("127.0.0.1", 1)
     context: Any = None
+    closed = False
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
+        self.kept_frames = 0
 
     def __str__(self) -> str:
         return "127.0.0.1:1"
 
     def expect_response(self) -> Any:
         return SimpleNamespace(send=self.sent.append)
+
+    def keep_frame(self, frame: memoryview) -> memoryview:
+        self.kept_frames += 1
+        return frame
+
+    def release_frame(self) -> None:
+        self.kept_frames -= 1
+
+    def close(self, _: str) -> None:
+        self.closed = True
 
 
 class Setup:
@@ -94,3 +107,29 @@ def test_work_is_slow_also_before_a_wait(
     waiting[0].reply(JoinGroupResponse(protocol_name="") if key is ApiKey.JOIN_GROUP else FetchResponse())
     assert f"{key.name} v4" in caplog.text
     assert "took 1500 ms of work, and 300000 ms of waiting" in caplog.text
+
+
+def test_long_request_that_cannot_be_decoded_frees_its_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Few long requests are in progress at a time: one that fails must not stay among them."""
+
+    def fail_in_thread(*args: Any, gives_way: bool = False) -> Any:
+        if gives_way:
+            raise MemoryError
+        return decode(*args)
+
+    async def scenario() -> None:
+        setup = Setup(monkeypatch, ApiKey.FETCH, lambda *_: FetchResponse())
+        monkeypatch.setattr(dispatch, "decode", fail_in_thread)
+        setup.send(FetchRequest(topics=[FetchTopic(topic="t", partitions=[])] * 600), 4)
+        assert (setup.dispatcher.long_requests.in_progress, setup.connection.kept_frames) == (1, 1)
+        async with asyncio.timeout(10):
+            while setup.dispatcher.long_requests.in_progress:
+                await asyncio.sleep(0)
+        assert (setup.connection.closed, setup.connection.kept_frames) == (True, 0)
+        await setup.dispatcher.cancel_tasks()
+
+    asyncio.run(scenario())
+    assert "FETCH v4" in caplog.text
+    assert "MemoryError" in caplog.text

@@ -68,10 +68,12 @@ def test_no_full_collection_while_one_is_in_progress() -> None:
 
 
 def test_closing_drops_those_that_wait() -> None:
+    before = gc.get_threshold()
     setup = Setup()
     for number in range(MAX_IN_PROGRESS + 1):
         setup.add(number)
     setup.requests.close()
+    assert gc.get_threshold() == before
     for finish in list(setup.finish):
         finish()
     assert len(setup.started) == MAX_IN_PROGRESS

@@ -62,6 +62,7 @@ def test_closed_queue_drops_its_work() -> None:
         ran: list[int] = []
         queue.add(lambda: ran.append(1))
         queue.close()
+        queue.add(lambda: ran.append(2))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert ran == []

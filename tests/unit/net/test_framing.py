@@ -206,6 +206,11 @@ def test_kept_small_frame_is_a_copy(reader: FrameReader, memory: ReceiveMemory) 
     memory.scratch[: len(data)] = bytes(len(data))
     assert kept == b"small"
     assert not reader.holds_buffer
+    assert memory.held_bytes == len(b"small"), "the copy counts"
+    reader.close()
+    assert memory.held_bytes == len(b"small")
+    reader.release_kept()
+    assert memory.held_bytes == 0
 
 
 def test_buffers_are_recycled(memory: ReceiveMemory) -> None:

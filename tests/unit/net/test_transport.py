@@ -442,6 +442,18 @@ class TestSenderThreads:
         parts.loop.run()
         assert parts.protocol.events == ["pause", "lost"]
 
+    def test_the_socket_is_closed_if_no_thread_can_start(
+        self, parts: Parts, senders: FakeSenders, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(senders, "submit", fail)
+        with pytest.raises(RuntimeError):
+            self.send_large(parts)
+        parts.transport.abort()
+        assert parts.sock.closed
+
     def test_close_waits_for_the_thread(self, parts: Parts, senders: FakeSenders) -> None:
         data = self.send_large(parts)
         parts.transport.close()

@@ -11,7 +11,7 @@ Behavior:
 - A large batch is decompressed in a thread, and later requests of its connection wait. Without a limit a few KB could
   take any amount of memory: a batch that is too large uncompressed gets MESSAGE_TOO_LARGE, and clients divide it.
 - If a record is invalid (without key in a compacted topic, or with a timestamp out of range), its whole batch is
-  rejected, and the response names the invalid records.
+  rejected, and the response names the invalid records, at most 1,000 of them.
 
 Version notes (3 to 13):
 - 3 has record batches of magic 2 (KIP-98)
@@ -26,7 +26,7 @@ Version notes (3 to 13):
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -70,7 +70,7 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
 from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeBatchError
-from headrace.storage.validation import ValidatedBatches
+from headrace.storage.validation import MAX_RECORD_ERRORS, ValidatedBatches
 
 _logger = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ _WITHOUT_LOG_START_OFFSET = (
     RecordListTooLargeError,
 )
 """Errors of the log to which Kafka's response does not add the log start offset."""
+_AT_ONCE = 16
+"""A request with more partitions is handled in turns: their batches can take long to decompress."""
 _MAGIC = 2
 _ZSTD = Compression.ZSTD.value
 
@@ -100,7 +102,7 @@ def handle(
     transactions: Transactions,
 ) -> HandlerResult | InTurns[HandlerResult]:
     appends = _Appends(request, context, image, replicas, transactions)
-    if context.is_long:
+    if context.is_long or _has_many_partitions(request):
         return _append_in_turns(request, image, appends, batch_inflater)
     for topic in request.topic_data:
         name = _name_of(image, topic, context.api_version)
@@ -113,18 +115,46 @@ def handle(
 def _append_in_turns(
     request: ProduceRequest, image: MetadataImage, appends: "_Appends", batch_inflater: BatchInflater
 ) -> InTurns[HandlerResult]:
-    """Handles a request with very many partitions, and gives way in between."""
+    """Handles a request with many partitions, and gives way in between."""
     context = appends.context
-    for topic in request.topic_data:
-        name = _name_of(image, topic, context.api_version)
-        responses = appends.add_topic(topic)
-        for data in topic.partition_data:
-            appends.append(name, data, responses)
-            if context.turn_is_over():
+    views_stay_valid = context.is_long
+    copied_bytes = 0
+    try:
+        for position, topic in enumerate(request.topic_data):
+            name = _name_of(image, topic, context.api_version)
+            responses = appends.add_topic(topic)
+            for data in topic.partition_data:
+                appends.append(name, data, responses)
+                if context.turn_is_over():
+                    if not views_stay_valid:
+                        views_stay_valid = True
+                        copied_bytes = _copy_records(request.topic_data[position:], len(responses))
+                        context.connection.retain(copied_bytes)
+                    yield
+            if views_stay_valid and context.turn_is_over():
                 yield
-        if context.turn_is_over():
-            yield
-    return _complete(appends, batch_inflater)
+        return _complete(appends, batch_inflater)
+    finally:
+        context.connection.retain(-copied_bytes)
+
+
+def _has_many_partitions(request: ProduceRequest) -> bool:
+    partitions = 0
+    for topic in request.topic_data:
+        partitions += len(topic.partition_data)
+    return partitions > _AT_ONCE
+
+
+def _copy_records(topics: Sequence[TopicProduceData], appended: int) -> int:
+    """Copies the records, except of the first partitions, which are appended. Returns the size of the copies."""
+    size = 0
+    for topic in topics:
+        for data in topic.partition_data[appended:]:
+            if data.records is not None:
+                data.records = bytearray(data.records)
+                size += len(data.records)
+        appended = 0
+    return size
 
 
 def _complete(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
@@ -166,6 +196,7 @@ class _Appends:
     """The appends of one request, and their responses."""
 
     __slots__ = (
+        "_nameable_records",
         "_replicas",
         "_request",
         "_transactions",
@@ -189,6 +220,8 @@ class _Appends:
         self._replicas = replicas
         self._transactions = transactions
         self._unreplicated: list[UnreplicatedAppend] = []
+        self._nameable_records = MAX_RECORD_ERRORS
+        """How many invalid records the response can still name: small batches can have millions of them."""
         self.context = context
         self.hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
         self.topics: list[TopicProduceResponse] = []
@@ -264,6 +297,11 @@ class _Appends:
     ) -> PartitionProduceResponse:
         self.failed = True
         response = _error_response(data, error, appending_to)
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors[: self._nameable_records]
+        ]
+        self._nameable_records -= len(response.record_errors)
         response.current_leader = self.hints.leader_after(error, name, data.index)
         return response
 
@@ -326,10 +364,6 @@ def _error_response(
         base_offset=-1,
         log_append_time_ms=-1,
         error_message=message_of(error),
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in error.record_errors
-        ],
     )
     if appending_to is not None and appending_to.log is not None and not isinstance(error, _WITHOUT_LOG_START_OFFSET):
         response.log_start_offset = appending_to.log.log_start_offset
