@@ -25,9 +25,22 @@ from headrace.storage.checkpoints import write_partition_metadata
 from headrace.storage.files import FileSystem
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import FetchIsolation, Log
+from headrace.testing.disks import FaultyFileSystem
 
 SIZE = len(make_batch())
 DENSE = {"index.interval.bytes": 0, "file.delete.delay.ms": 0}
+
+
+class RecordingFileSystem(FaultyFileSystem):
+    """Records its operations, with their paths."""
+
+    def __init__(self) -> None:
+        super().__init__(syncs=False)
+        self.operations: list[tuple[str, Path]] = []
+
+    def before(self, operation: str, path: Path) -> None:
+        self.operations.append((operation, path))
+        super().before(operation, path)
 
 
 def filled(make_log: MakeLog) -> Log:
@@ -142,6 +155,26 @@ def test_recovery_truncates_at_wrong_crc(make_log: MakeLog) -> None:
     assert report.truncated_bytes == 4 * SIZE
 
 
+def test_recovery_syncs_removal_of_segments(make_log: MakeLog) -> None:
+    """Otherwise a power loss could bring a removed segment back after newly appended batches."""
+    disk = RecordingFileSystem()
+    log = make_log(DENSE, files=disk)
+    for _ in range(3):
+        append(log)
+        log.roll()
+    log.abandon()
+    data = bytearray(path_of(log, 0).read_bytes())
+    data[-1] ^= 1
+    path_of(log, 0).write_bytes(data)
+    disk.operations.clear()
+    again, _ = reopen(log, recovery_point=0)
+    assert again.segments.bases == [0]
+    removed_logs = [path for operation, path in disk.operations if operation == "remove" and path.suffix == ".log"]
+    assert removed_logs == [path_of(log, 3), path_of(log, 2), path_of(log, 1)]
+    last_removal = disk.operations.index(("remove", path_of(log, 1)))
+    assert disk.operations[last_removal + 1 :][:1] == [("sync_directory", log.directory)]
+
+
 def test_recovery_truncates_at_offsets_out_of_order(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()
@@ -203,6 +236,21 @@ def test_rebuilds_damaged_index(make_log: MakeLog, suffix: str, content: bytes |
     assert path.read_bytes() == good
 
 
+@pytest.mark.parametrize(("suffix", "entry_bytes"), [(".index", 8), (".timeindex", 12)])
+def test_recovery_rebuilds_torn_index_below_recovery_point(make_log: MakeLog, suffix: str, entry_bytes: int) -> None:
+    log = make_log(DENSE)
+    for number in range(8):
+        append(log, at=START_MS + number)
+    log.close()
+    path = path_of(log, 0, suffix)
+    good = path.read_bytes()
+    path.write_bytes(good[: 2 * entry_bytes + 1])
+    again, report = reopen(log, recovery_point=6)
+    assert (report.rebuilt_indexes, report.scanned_batches) == (1, 2)
+    assert offsets(again) == list(range(8))
+    assert path.read_bytes() == good
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -255,9 +303,11 @@ def test_rebuilds_transaction_index(make_log: MakeLog) -> None:
     before = log.segments.active.txn_index.entries()
     log.close()
     path = path_of(log, 1, ".txnindex")
-    path.write_bytes(path.read_bytes()[:-1])
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
     again, report = reopen_clean(log)
     assert again.segments.active.txn_index.entries() == before
+    assert path.read_bytes() == good, "after a kill, the next start would trust the empty file"
     assert report == LoadReport(rebuilt_indexes=1)
 
 
@@ -282,6 +332,30 @@ def test_restores_producers_despite_damaged_index(make_log: MakeLog) -> None:
     again, _ = reopen_clean(log)
     assert again.producers.entries[1].last_sequence == 5
     assert send(again, 1, 5).duplicate
+
+
+def test_restores_producers_of_shortened_log_despite_damaged_index(make_log: MakeLog) -> None:
+    """The last snapshot is of a batch that is lost. The index is damaged where the older snapshot ends, and its last
+    entry is valid."""
+    log = make_log(DENSE)
+    for sequence in range(3):
+        send(log, 1, sequence)
+    log.close()
+    log, _ = reopen_clean(log)
+    for sequence in range(3, 6):
+        send(log, 1, sequence)
+    log.close()
+    size = path_of(log, 0).stat().st_size // 6
+    with path_of(log, 0).open("r+b") as file:
+        file.truncate(5 * size)
+    wrong_entries = [(offset, offset * size + 1) for offset in range(1, 4)]
+    path_of(log, 0, ".index").write_bytes(
+        b"".join(struct.pack(">ii", *entry) for entry in [*wrong_entries, (4, 4 * size)])
+    )
+    again, _ = reopen(log, recovery_point=6)
+    assert again.log_end_offset == 5
+    assert again.producers.entries[1].last_sequence == 4
+    assert send(again, 1, 4).duplicate
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no checkpoint", b"0\n1\n7 3\n"])
