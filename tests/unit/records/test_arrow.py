@@ -324,6 +324,12 @@ def test_no_batch_is_larger_than_the_limit() -> None:
         assert max(map(len, batches)) > limit - 25
 
 
+def test_default_limit_is_one_mebibyte() -> None:
+    batches = encode_arrow(pa.table({"value": pa.array([b"x" * 100] * 12_000)}))
+    assert len(batches) == 2
+    assert 2**20 - 110 < len(batches[0]) <= 2**20
+
+
 def test_sequences_continue_and_wrap() -> None:
     fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2**31 - 2, "transactional": True}
     batches = [RecordBatch(batch) for batch in encode_arrow(pa.table({"value": VALUES}), max_bytes=0, **fields)]

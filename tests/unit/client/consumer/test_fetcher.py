@@ -224,6 +224,23 @@ class TestPrefetch:
             assert len(found[T0]) + len(found[T1]) == 199
 
     @virtual
+    async def test_requests_a_byte_if_buffer_fills_up_while_connecting(self):
+        """A broker would respond to a request for 0 bytes at once, without waiting for records."""
+        logs = FakeLogs(brokers=2)
+        logs.create("t", 2, leaders=[1, 2])
+        logs.append(("t", 0), b"v" * 20_000)
+        logs.broker(2).latency = 1.0
+        async with logs.consumer(auto_offset_reset="earliest", queued_max_messages_kbytes=10) as consumer:
+            consumer.assign([T0, T1])
+            for tp in (T0, T1):
+                consumer.seek(tp, 0)
+            await consumer.poll(0)
+            await asyncio.sleep(10)
+            assert [each.message.max_bytes for each in logs.broker(1).asked(ApiKey.FETCH)] == [10 * 1024]
+            assert [each.message.max_bytes for each in logs.broker(2).asked(ApiKey.FETCH)] == [1]
+            assert await values(consumer, 1) == {T0: [b"v" * 20_000]}
+
+    @virtual
     async def test_paused_partitions_free_the_buffer(self):
         logs = FakeLogs()
         logs.create("t", 2)
@@ -386,6 +403,20 @@ class TestLeaders:
                 logs.append(("t", 0), *numbered(number))
                 logs.append(("t", 1), *numbered(10 + number))
                 assert await values(consumer, 2) == {T0: numbered(number), T1: numbered(10 + number)}
+
+    @virtual
+    async def test_finds_new_leader_after_broker_failed(self):
+        logs = FakeLogs(brokers=2)
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            await values(consumer, 1)
+            logs.broker(1).accepts = False
+            logs.broker(1).hang_up()
+            logs.move(("t", 0), 2)
+            logs.append(("t", 0), *numbered(1))
+            assert await values(consumer, 1) == {T0: numbered(1)}
 
     @virtual
     async def test_failed_broker_does_not_delay_others(self):

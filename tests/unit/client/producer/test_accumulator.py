@@ -259,6 +259,19 @@ def test_append_wakes_sender_only_if_next_check_is_too_late() -> None:
     assert producer.wakes == before, "the sender was woken although its timer fires in time"
 
 
+def test_append_that_fills_batch_wakes_sender_before_linger() -> None:
+    producer = SimProducer(linger=60.0)
+    producer.put(RECORD)
+    producer.poll()
+    before = producer.wakes
+    for _ in range(2):
+        producer.put(RECORD)
+    assert producer.wakes == before, "the batch is not full yet"
+    producer.put(RECORD)
+    assert producer.wakes == before + 1
+    assert drained(producer) == [(0, 3)]
+
+
 def test_sticky_partition_changes_with_each_batch() -> None:
     producer = SimProducer(partitions=4, linger=60.0, random=make_random(3))
     counts = [0, 0, 0, 0]
