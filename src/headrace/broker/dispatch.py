@@ -115,7 +115,7 @@ class RequestContext:
         self.is_long = False
         """True for a request with many array elements (see `long_requests`)."""
         self.turns_due = 0
-        """The number of generators of this request that wait for their next turn."""
+        """The number of generators of this request that wait for their next turn, and for which other requests wait."""
         self.on_handled: Callable[[], None] | None = None
         """Called when the handler and its generators have returned: the connection handles its next request then."""
 
@@ -155,6 +155,10 @@ class RequestContext:
     def run_in_turns(self, work: InTurns[HandlerResult]) -> None:
         """Runs work in turns and sends its result. For a handler that returned DEFERRED."""
         self._dispatcher.run_in_turns(work, self)
+
+    def check_in_turns(self, work: InTurns[None]) -> None:
+        """Runs work in turns while the response is delayed. No other request waits for it."""
+        self._dispatcher.run_in_turns(work, self, others_wait=False)
 
     def reply(self, response: Message) -> None:
         """Sends the response. Call it once."""
@@ -371,8 +375,13 @@ class Dispatcher:
             context.connection.hold_requests()
             context.on_handled = context.connection.release_requests
 
-    def run_in_turns(self, work: InTurns[HandlerResult], context: RequestContext) -> bool:
-        """Runs one turn of the work. Returns True if it is done; else it waits for its next turn."""
+    def run_in_turns(
+        self, work: InTurns[HandlerResult | None], context: RequestContext, *, others_wait: bool = True
+    ) -> bool:
+        """Runs one turn of the work. Returns True if it is done; else it waits for its next turn.
+
+        With `others_wait`, later requests of the connection wait until all of the work is done.
+        """
         try:
             next(work)
         except StopIteration as stop:
@@ -382,13 +391,13 @@ class Dispatcher:
             self._failed(context)
             self._finish(context, None)
             return True
-        context.turns_due += 1
-        self.turns.add(lambda: self._next_turn(work, context))
+        context.turns_due += others_wait
+        self.turns.add(lambda: self._next_turn(work, context, others_wait))
         return False
 
-    def _next_turn(self, work: InTurns[HandlerResult], context: RequestContext) -> None:
-        context.turns_due -= 1
-        self.run_in_turns(work, context)
+    def _next_turn(self, work: InTurns[HandlerResult | None], context: RequestContext, others_wait: bool) -> None:
+        context.turns_due -= others_wait
+        self.run_in_turns(work, context, others_wait=others_wait)
 
     def run_in_order(
         self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext, retained_bytes: int

@@ -10,6 +10,7 @@ import pytest
 from headrace.broker import dispatch, handlers
 from headrace.broker.apis import DEFERRED, REGISTRY
 from headrace.broker.dispatch import Dispatcher, RequestContext
+from headrace.broker.yielding import InTurns
 from headrace.common.metrics import Metrics
 from headrace.net.connection import ServerConnection
 from headrace.protocol import decode, encode_request
@@ -133,3 +134,29 @@ def test_long_request_that_cannot_be_decoded_frees_its_place(
     asyncio.run(scenario())
     assert "FETCH v4" in caplog.text
     assert "MemoryError" in caplog.text
+
+
+def test_no_other_request_waits_for_the_checks_of_a_delayed_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New data can restart the checks of a long fetch until its timeout."""
+    checks: list[int] = []
+
+    def check() -> InTurns[None]:
+        while True:
+            checks.append(1)
+            yield
+
+    def wait(_: Any, context: RequestContext) -> Any:
+        context.check_in_turns(check())
+        return DEFERRED
+
+    async def scenario() -> None:
+        setup = Setup(monkeypatch, ApiKey.FETCH, wait)
+        setup.send(FetchRequest(topics=[FetchTopic(topic="t", partitions=[])] * 600), 4)
+        async with asyncio.timeout(10):
+            while len(checks) < 3:
+                await asyncio.sleep(0)
+        assert (setup.dispatcher.long_requests.in_progress, setup.connection.kept_frames) == (0, 0)
+        assert setup.connection.sent == []
+        await setup.dispatcher.cancel_tasks()
+
+    asyncio.run(scenario())

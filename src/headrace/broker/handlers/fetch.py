@@ -122,7 +122,7 @@ def _read_in_turns(
         reads,
         limits,
         context.turn_is_over,
-        context.run_in_turns,
+        context.check_in_turns,
         lambda reads: context.run_in_turns(respond(reads)),
     )
     return context.wait(operation, replicas.fetches, operation.keys())
