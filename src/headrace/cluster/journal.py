@@ -45,13 +45,13 @@ class Journal:
             raise StoreError(f"Cannot open coordination store {path}: {error}") from error
         try:
             self.nodes, self.first_zxid = self._open()
-        except sqlite3.Error as error:
+            _write_owner(self._lock_fd)
+        except (sqlite3.Error, OSError) as error:
             self.close()
             raise StoreError(f"Cannot read coordination store {path}: {error}") from error
         except BaseException:
             self.close()
             raise
-        _write_owner(self._lock_fd)
 
     def _open(self) -> tuple[dict[str, Node], int]:
         run = self._database.execute

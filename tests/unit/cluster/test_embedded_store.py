@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -76,6 +77,19 @@ def test_file_in_use_names_its_owner(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=rf"coordination.db is in use by process {os.getpid()}"):
         open_store(tmp_path)
     asyncio.run(store.close())
+    asyncio.run(open_store(tmp_path).close())
+
+
+def test_file_can_be_opened_again_after_its_owner_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("headrace.cluster.journal.os.ftruncate", fail)
+    with pytest.raises(StoreError, match=r"coordination.db: .*No space left on device"):
+        open_store(tmp_path)
+    monkeypatch.undo()
     asyncio.run(open_store(tmp_path).close())
 
 

@@ -34,6 +34,7 @@ from headrace.broker.dispatch import RequestContext
 from headrace.broker.fetching import fetch_isolation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns, parts
+from headrace.common.config import INT_MAX
 from headrace.common.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_offsets import (
@@ -140,7 +141,8 @@ async def _find_in_large(
 
 
 def _lookup(batch: RecordBatch, timestamp: int, min_offset: int) -> tuple[int, int] | None:
-    records = batch.records()
+    # The topic's limit applied when the batch was appended, and may have changed since then.
+    records = batch.records(INT_MAX)
     return records.max_timestamp() if timestamp == MAX_TIMESTAMP else records.first_at_or_after(timestamp, min_offset)
 
 
