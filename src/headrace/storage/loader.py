@@ -392,7 +392,7 @@ class _Loader:
 
     def _rebuild_txn_index(self, segment: LogSegment, end_offset: int | None = None) -> None:
         """Rebuilds the transaction index of a segment, or of its part below an offset, from the log."""
-        segment.txn_index.reset()
+        segment.txn_index.forget()
         self.report.rebuilt_indexes += 1
         producers = ProducerStateManager()
         self.snapshots.load_latest(producers, self.log_start_offset, segment.base_offset)
@@ -402,7 +402,7 @@ class _Loader:
             apply_batch(producers, segment, batch)
             if end_offset is not None and header.next_offset >= end_offset:
                 break
-        segment.txn_index.save()
+        segment.txn_index.replace()
         segment.changes += 1
 
     def _ensure_segment(self, end_offset: int) -> int:

@@ -115,6 +115,20 @@ class TransactionIndex:
         """Removes all entries, even if the file cannot be read."""
         self._keep([])
 
+    def forget(self) -> None:
+        """Forgets all entries, but keeps the file until `replace` is called."""
+        self._entries = []
+
+    def replace(self) -> None:
+        """Replaces the file by the entries in one step: a process that dies first leaves the damaged file."""
+        entries = self.entries()
+        if entries or self._has_file:
+            data = b"".join(map(_pack, entries))
+            self._files.write_atomically(self.path, data)
+            self._has_file = True
+            self._size_in_bytes = len(data)
+            self.changes += 1
+
     def _keep(self, entries: list[AbortedTransaction]) -> None:
         self._entries = entries
         if self._size_in_bytes > len(entries) * _ENTRY.size:

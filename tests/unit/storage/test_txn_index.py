@@ -133,3 +133,31 @@ def test_overlapping_reports_completeness(tmp_path: Path) -> None:
     assert index.overlapping(10, 22) == ([FIRST, SECOND], False)
     assert index.overlapping(16, 22) == ([SECOND], False)
     assert make(tmp_path / "u").overlapping(0, 100) == ([], False)
+
+
+def test_rebuild_keeps_damaged_file_until_it_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    make(path, FIRST, SECOND).save()
+    damaged = path.read_bytes()[:-1]
+    path.write_bytes(damaged)
+    index = reopened(path)
+    index.forget()
+    index.append(SECOND)
+    assert path.read_bytes() == damaged, "a kill now must not leave a file that looks complete"
+    index.replace()
+    assert path.read_bytes() == packed(SECOND)
+    assert reopened(path).entries() == [SECOND]
+    index.append(AbortedTransaction(3, 21, 22, 23))
+    index.save()
+    assert len(reopened(path).entries()) == 2
+
+
+def test_replace_without_entries(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    make(path).replace()
+    assert not path.exists()
+    path.write_bytes(b"damaged")
+    index = reopened(path)
+    index.forget()
+    index.replace()
+    assert path.read_bytes() == b""
