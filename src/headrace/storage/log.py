@@ -634,7 +634,7 @@ class Log:
         self._check_open()
         offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         segments = segments_to_flush(self.segments, self.recovery_point, offset, all_indexes)
-        if offset <= self.recovery_point and not segments:
+        if offset <= self.recovery_point and not segments and self.is_directory_synced:
             return None
         try:
             opened: list[DataFile] = []

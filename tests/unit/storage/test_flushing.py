@@ -1,14 +1,17 @@
 import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.support.storage.log_sim import DeferredRunner
-from tests.support.storage.logs import TP, MakeLog, MakeManager, append, batches_of, new_log
+from tests.support.storage.logs import TP, MakeLog, MakeManager, append, batches_of, make_batch, new_log
 
 from headrace.common.errors import KafkaStorageError
+from headrace.common.ids import make_random, random_uuid
+from headrace.records import RecordBatch
 from headrace.storage.files import DiskFullError
 from headrace.testing.clock import ManualClock
-from headrace.testing.disks import FaultyFileSystem
+from headrace.testing.disks import FaultyFileSystem, PowerLossFileSystem
 
 
 def test_append_does_not_flush(make_log: MakeLog) -> None:
@@ -18,6 +21,24 @@ def test_append_does_not_flush(make_log: MakeLog) -> None:
     log.flush()
     assert log.recovery_point == 3
     assert log.begin_flush() is None, "everything is on disk"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gap_at_the_start_of_a_log_syncs_its_topic_id(make_manager: MakeManager, tmp_path: Path, seed: int) -> None:
+    """The gap moves the recovery point, which must not be on disk before the topic id."""
+    disk = PowerLossFileSystem(tmp_path)
+    manager = make_manager(files=disk)
+    manager.start()
+    topic_id = random_uuid(make_random(1))
+    batch = make_batch()
+    RecordBatch(batch).patch_base_offset(2**33)
+    manager.create(TP, topic_id).append_as_follower(batch)
+    manager.abandon()
+    disk.crash(Random(seed))
+    with make_manager(files=disk) as manager:
+        log = manager.get(TP)
+        assert log is not None
+        assert log.topic_id == topic_id
 
 
 def test_flushes_up_to_offset(make_log: MakeLog) -> None:
