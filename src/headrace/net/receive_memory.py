@@ -148,12 +148,14 @@ class ReceiveMemory:
                 granted()
 
     def trim(self) -> None:
-        """Frees the buffers that were not used since the last call."""
+        """Frees the buffers that were not used since the last call, and retries allocations that failed."""
         for holder in list(self.holders):
             holder.release_if_unused()
         if not self._taken:
             self._free.clear()
         self._taken = False
+        if self.waiters:
+            self._admit_waiters()
 
 
 def _map(size: int) -> memoryview:

@@ -126,3 +126,18 @@ def test_waiters_continue_after_a_failed_allocation(
     assert "cannot allocate" in caplog.text
     second.close()
     assert granted == ["granted"]
+
+
+def test_failed_allocation_is_retried_when_nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> memoryview:
+        raise OSError("no memory")
+
+    memory = ReceiveMemory(8 * MIB, LIMIT)
+    first, _ = start_frame(memory, 8 * MIB)
+    waiting, granted = start_frame(memory, 8 * MIB)
+    with monkeypatch.context() as patch:
+        patch.setattr(receive_memory, "_map", refuse)
+        first.close()
+    assert list(memory.waiters) == [waiting]
+    memory.trim()
+    assert granted == ["granted"]
