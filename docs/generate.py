@@ -62,6 +62,16 @@ Tested with confluent-kafka, kafka-python, aiokafka, kcat and Apache Kafka's Jav
 default configs: consumer groups of the classic protocol, idempotent producers and transactions are supported. The
 consumer protocol of KIP-848 (`group.protocol=consumer`) and share groups are not.
 
+The whole suite runs with today's versions. These versions run one scenario: create and delete topics, produce with each
+codec, idempotence, transactions, a group whose members change, commits, seeks by time, configs.
+
+| client | versions | notes |
+|---|---|---|
+| confluent-kafka (librdkafka) | 1.8.2 (2021), 1.9.2 (2022), 2.3.0 (2023), 2.16.1 (2026) | |
+| kafka-python | 2.0.2 (2020), 2.2.15 (2025), 3.0.12 (2026) | 2.0 has no idempotence and no transactions |
+| aiokafka | 0.7.2 (2021), 0.10.0 (2023), 0.14.0 (2026) | 0.7 has no zstd and no admin client |
+| Java kafka-clients | 2.8.2 (2022), 3.9.2 (2026), 4.4.0 (2026) | |
+
 ## Files
 
 Each log directory has the same files as in Kafka ([log.md](log.md)). The first one also has `coordination.sqlite`:

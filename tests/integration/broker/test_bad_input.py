@@ -237,7 +237,7 @@ def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, nu
     witnesses: list[GoodClient | GoodMember | Follower] = [*good, member, Follower(attack.address, good[0])]
     with WireClient(attack.address, timeout=SECONDS * 2) as client:
         renew_victim(client, attack)  # this also connects all clients
-        files, sockets = numbers.open_files - len(witnesses), numbers.sockets - len(witnesses)
+        files, sockets = numbers.files_of_no_log - len(witnesses), numbers.sockets - len(witnesses)
         for witness in witnesses:
             witness.start()
         try:
@@ -257,7 +257,9 @@ def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, nu
         renew_victim(client, attack)
         kept = {StoredData.TOPIC, VICTIM, member.topic, GROUP_TOPIC, TRANSACTION_TOPIC}
         delete_all_topics_but(client, {*kept, *(one.topic for one in good)})
-        eventually(lambda: numbers.open_files <= files, lambda: f"{numbers.open_files} files are open, not {files}")
+        eventually(
+            lambda: numbers.files_of_no_log <= files, lambda: f"{numbers.files_of_no_log} files are open, not {files}"
+        )
         return rss_after_warm_up, numbers.rss_bytes
 
 

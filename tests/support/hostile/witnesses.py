@@ -4,6 +4,8 @@ import os
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from headrace.records import Compression, decode_rows, split_batches
 Address = tuple[str, int]
 CONCURRENT_TRANSACTIONS = 51
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LOG_FILES = (".log", ".index", ".timeindex")
 
 
 def create_topic(client: WireClient, name: str, partitions: int = 1) -> None:
@@ -349,10 +352,15 @@ class Process:
 
     @property
     def sockets(self) -> int:
-        count = 0
+        return sum(target.startswith("socket:") for target in self._open_targets())
+
+    @property
+    def files_of_no_log(self) -> int:
+        """The number of open files, without those of existing logs, which open and close on demand."""
+        return sum(not target.endswith(LOG_FILES) for target in self._open_targets())
+
+    def _open_targets(self) -> Iterator[str]:
+        """Yields the paths of open files; that of a deleted file ends with ` (deleted)`."""
         for entry in os.listdir(self._proc / "fd"):
-            try:
-                count += os.readlink(self._proc / "fd" / entry).startswith("socket:")
-            except OSError:
-                continue  # closed in the meantime
-        return count
+            with suppress(FileNotFoundError):  # closed in the meantime
+                yield os.readlink(self._proc / "fd" / entry)
