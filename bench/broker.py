@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.broker_load import PARTITIONS, RECORD_BYTES, SMALL_RECORD_BYTES, Java, Librdkafka, Load, build
+from bench.broker_profiles import explain_misses
 from bench.broker_sides import Headrace, Kafka, Side
 from bench.broker_wire import await_first_record, drop_topic, make_topic
 from bench.harness import Measurement, describe, from_pairs
@@ -318,7 +319,7 @@ def run(
     measurements = bench.results.measurements(Kafka.name)
     for each in measurements:
         print(describe(each), file=sys.stderr)
-    return measurements, [*bench.notes, *_explain(sizes)]
+    return measurements, [*bench.notes, *_explain(sizes), *explain_misses(measurements)]
 
 
 def _explain(sizes: Sizes) -> list[str]:
