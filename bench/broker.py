@@ -206,6 +206,9 @@ class Bench:
         cache = "cold" if cold else "cached"
         clients = "1 consumer" if consumers == 1 else f"{consumers} consumers in different groups"
         self._throughput(sides, number, f"consume with {clients}, {cache}", consume)
+        if cold:
+            for side in sides:
+                side.fill_cache("consumed")  # for the cases that follow
 
     def _many_producers_case(self, sides: list[Side], number: int, producers: int) -> None:
         def produce(side: Side) -> Load:

@@ -176,7 +176,7 @@ OWN_KEYS = ConfigTable(
         ConfigKey(
             "socket.send.buffer.bytes",
             ConfigType.INT,
-            409_600,
+            204_800,
             "The SO_SNDBUF of connections; -1 uses the system default, which grows with the traffic. (Kafka: 102400.)",
             low=-1,
             dynamic=False,
