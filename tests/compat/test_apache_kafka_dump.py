@@ -345,6 +345,9 @@ def test_kafka_accepts_indexes_at_start(dumped: Dumped) -> None:
 
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_batches_equal_written_ones(dumped: Dumped, name: str) -> None:
+    if name == "empty":
+        assert dumped.files(name, ".log") == [], "the first append creates the file"
+        return
     start = int(dumped.files(name, ".log")[0].stem)
     written = [batch for batch in dumped.sites[name].batches if batch.base_offset >= start]
     assert [batch_printed(batch) for batch in dumped.batches(name)] == [batch.printed for batch in written]
@@ -388,6 +391,9 @@ def test_snapshots_have_producer_state(dumped: Dumped, name: str) -> None:
     fields = ("producerId", "producerEpoch", "coordinatorEpoch", "currentTxnFirstOffset", "lastTimestamp")
     of_batch = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
     snapshots = dumped.files(name, ".snapshot")
+    if name == "empty":
+        assert snapshots == []
+        return
     assert int(snapshots[-1].stem) == dumped.sites[name].log.log_end_offset
     for snapshot in snapshots:
         expected = producers_at(dumped.sites[name], int(snapshot.stem))

@@ -212,10 +212,10 @@ def test_recognizes_retry_and_rejects_gap(kafka_files: KafkaFiles, tmp_path: Pat
 def test_open_and_close_changes_nothing(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     opened = Opened(kafka_files.clean, tmp_path / "data")
     with opened.manager:
-        empty = {str(log.tp) for log in opened.manager if log.log_end_offset == 0}
+        pass
     before, after = contents(kafka_files.clean), contents(opened.directory)
     assert [name for name in before if name not in after and not name.endswith(".deleted")] == []
-    assert {name for name in after if name not in before} == {".lock", *(f"{name}/{0:020}.snapshot" for name in empty)}
+    assert {name for name in after if name not in before} == {".lock"}
     # Leaders that have not written are removed, as Kafka does at startup.
     changed = {name for name in before if name in after and after[name] != before[name]}
     changed = {name for name in changed if not name.endswith("leader-epoch-checkpoint")}
@@ -263,7 +263,8 @@ def test_rebuilt_indexes_match_kafkas(kafka_files: KafkaFiles, tmp_path: Path) -
     with opened.manager:
         assert sum(report.rebuilt_indexes for report in opened.manager.load_reports.values()) > 40
     ours, theirs = partition_files(opened.directory), partition_files(kafka_files.clean)
-    assert [path for path in theirs if ours.get(path) != theirs[path]] == []
+    # An empty segment has no index files until its first records.
+    assert [path for path in theirs if ours.get(path, b"") != theirs[path]] == []
 
 
 def producers_in(path: Path, snapshot: bytes) -> list[ProducerStateEntry]:

@@ -74,7 +74,7 @@ CONSUMER_KEYS = ClientTable(
             "fetch.max.inflated.bytes",
             INT,
             DEFAULT_MAX_INFLATED_BYTES,
-            "The largest uncompressed size of a batch. A larger one raises an error. (Not a Kafka config.)",
+            "The largest uncompressed size of a batch. A larger one raises an error (not a Kafka config).",
             low=1,
         ),
         ConfigKey("check.crcs", BOOLEAN, True, "Whether to verify the checksum of each batch."),

@@ -230,8 +230,8 @@ class ConsumerKeywords(CommonKeywords, Generic[K, V], total=False):
     queued_max_messages_kbytes: int | None
     """`queued.max.messages.kbytes`: How much data to prefetch, in KB. Default: `65536`."""
     fetch_max_inflated_bytes: int | None
-    """`fetch.max.inflated.bytes`: The largest uncompressed size of a batch. A larger one raises an error. (Not a
-    Kafka config.) Default: `268435456`."""
+    """`fetch.max.inflated.bytes`: The largest uncompressed size of a batch. A larger one raises an error (not a
+    Kafka config). Default: `268435456`."""
     check_crcs: bool | None
     """`check.crcs`: Whether to verify the checksum of each batch. Default: `true`."""
     isolation_level: Literal["read_uncommitted", "read_committed"] | None

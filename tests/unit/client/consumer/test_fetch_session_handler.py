@@ -148,7 +148,9 @@ def test_broker_session_matches_requested_partitions(seed):
         try:
             if request.session_epoch == 0:
                 cache.remove(request.session_id)
-                found = cache.create(asked, privileged=False, uses_topic_ids=True)
+                found = cache.create(len(asked), privileged=False, uses_topic_ids=True)
+                if found is not None:
+                    found.change(asked, [])
             else:
                 found = cache.use(request.session_id, request.session_epoch, uses_topic_ids=True)
                 gone = [(topic.topic_id, part) for topic in request.forgotten_topics_data for part in topic.partitions]
