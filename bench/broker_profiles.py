@@ -4,30 +4,29 @@ from bench.harness import Measurement
 
 PROFILES = {
     "round trip": (
-        "one request has 4 system calls (epoll_wait, recv, pwrite, send) and no task, timer or thread. perf trace: of "
-        "250 us with tracing, 67 us pass between the producer's send and the broker's recv (waking the broker), 71 us "
-        "in Python up to pwrite, 52 us in pwrite and Python up to send, 55 us in send and waking the producer. In a "
-        "loop the Python code takes 20 us; at 1,000 requests per second its caches are cold, and it takes three "
-        "times as long. Tried: compiling all 18 modules of the path with Cython as they are (20 us, no gain). Not "
-        "tried: a Produce path in C types, polling instead of sleeping (costs CPU when idle)."
+        "one request has 4 system calls (epoll_wait, recv, pwrite, send) and no task, timer or thread. perf trace "
+        "(tracing lengthens all), of 250 us: 67 us from the producer's send to the broker's recv, 71 us of Python "
+        "up to pwrite, 52 us for pwrite and Python up to send, 55 us from send to the producer's recv. The same Python "
+        "code takes 20 us in a tight loop; the difference is probably cold caches. Tried: compiling 18 modules of the "
+        "path with Cython as they are (20 us, no gain). Not tried: a Produce path in C types; polling instead of "
+        "sleeping, which costs CPU when idle."
     ),
     "Java": (
-        "the client limits it. The broker uses 0.3 to 0.4 cores of the two; the rest is the producer's main thread "
-        "(serializing, checksums) and its sender thread. A request has about 10 batches, and a read two requests, so "
-        "requests are not small. perf: 71% of the broker's time is in the kernel (pwrite into the page cache, recv, "
-        "writing back), 24% in Python, 1% in the checksum."
+        "not explained. The broker uses 0.2 to 0.3 cores, so it is idle most of the time, and Apache Kafka gets more "
+        "out of the same producer with about as much CPU. strace: a request has about 10 batches, and a read returns "
+        "two requests, so requests are not small. perf (0.4 s of samples, with the deletion of the topic): 71% kernel, "
+        "24% Python, 1% checksum. To do: record the producer's waits with both brokers."
     ),
     "consume": (
-        "librdkafka's thread limits it: it copies 6 MB out of the socket (35% of its time, from memory that is not in "
-        "the CPU's cache), then parses them, and sends the next fetch only afterwards, so the broker waits. The broker "
-        "takes 84 us to find and encode 6 MB of 6 partitions. Tried: send buffers of 100 KB to 4 MB (200 KB is best: "
-        "smaller ones run dry before the broker is awake, larger ones move the kernel's work to the consumer's "
-        "thread and leave the cache), sender threads (kept: 330 instead of 990 full sockets per 1.6 GB)."
+        "librdkafka has one fetch in flight: its thread copies 6 MB out of the socket (35% of the generator's CPU), "
+        "parses them, and only then sends the next fetch. The broker finds and encodes these 6 MB in 84 us. Before, "
+        "both sides slept and woke in turns for every full send buffer. Tried: sender threads (kept: 330 instead of "
+        "990 full sockets per 1.6 GB), and send buffers of 100 KB to 4 MB. The best size depends on the scheduling: "
+        "with real-time priority 400 KB (1527 MB/s, Apache Kafka 1425), with normal scheduling 100 to 200 KB (1295 "
+        "to 1353, 400 KB 1042, Apache Kafka 1182; in another run 200 KB 1147, Apache Kafka 1250, Headrace before "
+        "1078). Not tried: answering from a compiled Fetch path, reading ahead for cold files."
     ),
-    "producers": (
-        "the producers limit it: 100 librdkafka clients have 300 threads on two cores; the broker needs a third of "
-        "Apache Kafka's CPU."
-    ),
+    "producers": "not profiled; the generator has 3 threads per client on two cores.",
 }
 """Explanations by a part of the case's name; the first match counts."""
 

@@ -227,8 +227,7 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
         "A stream's time is the sum of the durations of its batches, without the start of the query, which is longer "
         "with Python workers.",
         f"Latency: {sizes.latency_records} records in each round, one after the other.",
-        f"Rows with two brokers: the value on Headrace's broker, and on {Kafka.name}'s. The half second that Spark's "
-        "connector takes for a small micro-batch does not depend on the broker.",
+        f"Rows with two brokers: the value on Headrace's broker, and on {Kafka.name}'s.",
     ]
 
 
