@@ -472,10 +472,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         response: Frame | None = first
         size = 0
         while response is not None:
-            if isinstance(response, IN_MEMORY):
-                parts.append(response)
-            else:
+            if not isinstance(response, IN_MEMORY):
                 parts.extend(response)
+            elif response:  # not discarded
+                parts.append(response)
             size += frame_size(response)
             slot = self._head
             if slot is None or size > _JOIN_RESPONSES_BYTES or (response := slot._response) is None:

@@ -91,6 +91,7 @@ class FakeTransport:
 
     def send(self, reply: Any) -> None:
         assert not self.pending_bytes, "the transport was given a reply while it had one"
+        assert flat(reply), "the transport was given an empty reply"
         if self.closing:
             return
         self.sends.append(flat(reply))

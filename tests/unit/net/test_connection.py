@@ -74,6 +74,16 @@ def test_response_is_sent_once(others: int) -> None:
     assert wired.transport.sent == b"01"[1 - others :]
 
 
+def test_several_discarded_responses_send_nothing() -> None:
+    handler = Recorder()
+    handler.on_frame = handler.defer
+    wired = Wired(handler)
+    wired.receive(frame(b"a") + frame(b"b"))
+    handler.slots[1].discard()
+    handler.slots[0].discard()
+    assert (wired.transport.sends, wired.connection.responses_due) == ([], 0)
+
+
 def test_discarded_response_lets_the_next_pass() -> None:
     handler = Recorder()
     handler.on_frame = handler.defer
