@@ -136,9 +136,10 @@ class ReplicaManager:
         if not failed:
             self._failed_creations.pop(tp.topic, None)
 
-    def creation_error(self, topic: str) -> KafkaStorageError | None:
-        """Returns why the log of a partition of this topic could not be created; None if all exist."""
-        return next(iter(self._failed_creations.get(topic, {}).values()), None)
+    def creation_error(self, topic: str, first: int = 0) -> KafkaStorageError | None:
+        """Returns why the log of a partition, from `first` on, could not be created; None if all logs exist."""
+        failed = self._failed_creations.get(topic, {})
+        return next((error for index, error in failed.items() if index >= first), None)
 
     @property
     def has_failed_creations(self) -> bool:

@@ -39,26 +39,28 @@ async def wait_for_leaders(
     image: MetadataImage,
     replicas: ReplicaManager,
     clock: Clock,
-    topics: Iterable[tuple[str, int]],
+    topics: Iterable[tuple[str, int, int]],
     deadline: float,
 ) -> dict[str, KafkaError]:
-    """Waits until all partitions of these topics (name and partition count) have leaders. Returns the failed topics.
+    """Waits until the new partitions of topics have leaders. Returns the failed topics.
+
+    `topics`: name, partition count, and first new partition of each.
 
     A topic fails at once if the log of a partition cannot be created, or at `deadline`. In both cases it exists, and
     gets its leaders later.
     """
     failed: dict[str, KafkaError] = {}
 
-    def is_done(image: MetadataImage, topic: tuple[str, int]) -> bool:
-        error = replicas.creation_error(topic[0])
+    def is_done(image: MetadataImage, topic: tuple[str, int, int]) -> bool:
+        name, _, first = topic
+        error = replicas.creation_error(name, first)
         if error is not None:
-            failed[topic[0]] = KafkaStorageError(
-                f"Topic '{topic[0]}' has partitions without a leader; the broker keeps trying to create their logs: "
-                f"{error}"
+            failed[name] = KafkaStorageError(
+                f"Topic '{name}' has partitions without a leader; the broker keeps trying to create their logs: {error}"
             )
         return error is not None or image.topic_is_ready(*topic)
 
-    for name, _ in await wait_for_image(image, clock, topics, is_done, deadline):
+    for name, _, _ in await wait_for_image(image, clock, topics, is_done, deadline):
         failed[name] = RequestTimedOutError(
             f"Timed out: not all partitions of topic '{name}' have leaders yet. They are still being created."
         )

@@ -210,11 +210,12 @@ class MetadataImage:
             self.remove_listener(check)
         return True
 
-    def topic_is_ready(self, name: str, partitions: int) -> bool:
-        """Returns True if the image has all partitions of a topic with leaders. CreateTopics waits for this."""
+    def topic_is_ready(self, name: str, partitions: int, first: int = 0) -> bool:
+        """Returns True if the image has all partitions of a topic, from `first` on with leaders. CreateTopics waits for
+        this, and CreatePartitions for the new partitions."""
         topic = self._topics.get(name)
         return (
             topic is not None
             and len(topic.partitions) >= partitions
-            and all(state.leader != NO_LEADER for state in topic.partitions.values())
+            and all(state.leader != NO_LEADER for index, state in topic.partitions.items() if index >= first)
         )

@@ -15,6 +15,7 @@ from tests.support.net.wire_calls import batch, fetch, produce
 from tests.support.net.wire_client import WireClient
 
 from headrace.broker.server import Broker
+from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
@@ -134,3 +135,16 @@ def test_partitions_that_could_not_be_created_get_leaders_later(monkeypatch: pyt
         for partition in range(5):
             broker.wait_until(lambda running, index=partition: leads(running, index))
             assert produce(client, batch(b"served"), topic="t", partition=partition).error_code == 0
+
+
+def test_new_partitions_do_not_wait_for_earlier_ones_that_could_not_be_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([False, False])  # the check of the request, and one partition
+    with EmbeddedBroker() as broker, WireClient(broker.address, timeout=SECONDS) as client:
+        monkeypatch.setattr("headrace.storage.manager._uses_reserved_files", lambda _: next(answers, True))
+        assert client.call(creation("t", partitions=2)).topics[0].error_code == STORAGE_ERROR
+        monkeypatch.setattr("headrace.storage.manager._uses_reserved_files", lambda _: False)
+        added = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="t", count=3, assignments=None)], timeout_ms=20_000
+        )
+        assert client.call(added, 3).results[0].error_code == 0
+        assert produce(client, batch(b"served"), topic="t", partition=2).error_code == 0

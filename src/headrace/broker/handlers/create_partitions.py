@@ -2,8 +2,8 @@
 
 Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
-- The response waits until the new partitions have leaders. After `timeout_ms` the topic gets REQUEST_TIMED_OUT, but its
-  partitions are still created.
+- The response waits until the new partitions have leaders, not for partitions that exist already. After `timeout_ms`
+  the topic gets REQUEST_TIMED_OUT, but its partitions are still created.
 - If a log cannot be created, the topic gets KAFKA_STORAGE_ERROR at once: see CreateTopics.
 
 Version notes (0 to 3): 2 is flexible, 3 has quota errors (KIP-599; there are no quotas yet).
@@ -51,6 +51,7 @@ async def handle(
     problem = None if request.validate_only else log_manager.creation_problem()
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
+    created: list[tuple[str, int, int]] = []
     for topic in request.topics:
         await context.give_way()
         if topic.name in results:
@@ -61,12 +62,12 @@ async def handle(
                 raise InvalidRequestError("Duplicate topic name.")
             if problem is not None:
                 raise problem
-            await _create(image, topic_admin, topic, request.validate_only)
+            existing = await _create(image, topic_admin, topic, request.validate_only)
+            created.append((topic.name, topic.count, existing))
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
     if not request.validate_only:
-        requested = [(topic.name, topic.count) for topic in request.topics if not results[topic.name].error_code]
-        failures = await wait_for_leaders(image, replicas, clock, requested, deadline)
+        failures = await wait_for_leaders(image, replicas, clock, created, deadline)
         for name, failure in failures.items():
             results[name].error_code, results[name].error_message = code_of(failure), message_of(failure)
     return CreatePartitionsResponse(results=list(results.values()))
@@ -74,11 +75,14 @@ async def handle(
 
 async def _create(
     image: MetadataImage, topic_admin: TopicAdmin, topic: CreatePartitionsTopic, validate_only: bool
-) -> None:
+) -> int:
+    """Adds partitions to a topic. Returns how many it had before."""
     existing = image.topic(topic.name)
-    if topic.count - (len(existing.partitions) if existing is not None else 0) > MAX_PARTITIONS:
+    count = len(existing.partitions) if existing is not None else 0
+    if topic.count - count > MAX_PARTITIONS:
         raise PolicyViolationError(f"Excessively large number of partitions per request. (At most {MAX_PARTITIONS})")
     assignments = None
     if topic.assignments is not None:
         assignments = [list(assignment.broker_ids) for assignment in topic.assignments]
     await topic_admin.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    return count

@@ -72,7 +72,7 @@ async def handle(
     await creation.create(request.topics, context)
     results = creation.results
     if not request.validate_only:
-        created = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
+        created = [(result.name, result.num_partitions, 0) for result in results.values() if not result.error_code]
         failures = await wait_for_leaders(image, replicas, clock, created, deadline)
         for name, error in failures.items():
             results[name] = _failed(name, error)
