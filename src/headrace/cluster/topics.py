@@ -135,7 +135,10 @@ class TopicAdmin:
                 brokers = await read_brokers(self._store)
             except StoreError as error:
                 return [error for _ in specs]
-            results = [await self._plan(spec, names, brokers) for spec in specs]
+            results = []
+            for spec in specs:
+                results.append(await self._plan(spec, names, brokers))
+                await asyncio.sleep(0)  # other requests go first, however many topics there are
             if not validate_only:
                 await self._write_all(specs, results, on_created)
             return results
@@ -174,7 +177,6 @@ class TopicAdmin:
         except HeadraceError as error:
             return error
         names.add(spec.name)
-        await asyncio.sleep(0)
         return TopicAssignment(
             spec.name,
             random_uuid(self._random),

@@ -206,6 +206,18 @@ def test_rejects_invalid_topics(new: TopicSpec, error: type[KafkaError], message
 
 
 @async_test
+async def test_gives_way_between_topics_even_if_all_are_invalid() -> None:
+    admin = make_admin(await make_store(1))
+    creating = asyncio.ensure_future(admin.create_topics([TopicSpec(f"t{number}", 0) for number in range(20)]))
+    turns = 0
+    while not creating.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert all(isinstance(result, InvalidPartitionsError) for result in creating.result())
+    assert turns >= 20
+
+
+@async_test
 async def test_only_one_of_many_concurrent_creations_succeeds() -> None:
     store = await make_store(1, 2)
     outcomes = await asyncio.gather(
