@@ -79,7 +79,7 @@ class LongLists(Attack):
                     del request
                     yield self.observe(_row_name(api, path), side, client, lambda frame=frame: send(side, frame))
         finally:
-            side.stop()
+            side.kill()  # Apache Kafka may need more than a minute to stop after this
 
 
 def _lists() -> Iterator[tuple[Api, ArrayPath]]:

@@ -43,9 +43,9 @@ def run(directory: Path, *, quick: bool = False, only: str = "", attacks: Sequen
                 rows += _measure(attack, kind, directory / str(number))
             except KafkaUnavailable as reason:
                 print(f"{attack.name}: Apache Kafka is not available: {reason}", file=sys.stderr)
+        if not quick:
+            _write(rows, attacks)
     print("\n".join([*HEADER, *map(line_of, rows)]))
-    if not quick:
-        _write(rows, attacks)
     return rows
 
 
@@ -80,4 +80,3 @@ def _write(rows: list[Row], attacks: Sequence[Attack]) -> None:
     lines = [f"# {NAME}", "", machine, "", *HEADER, *map(line_of, kept), "", *(f"- {note}" for note in NOTES)]
     table.write_text("\n".join(lines) + "\n")
     data.write_text(json.dumps([asdict(row) for row in kept], indent=1) + "\n")
-    print(f"wrote {table} and .json", file=sys.stderr)

@@ -81,10 +81,10 @@ def run_group_operations(
 
     def run(position: int, item: Item) -> None:
         def finish(result: CoordinatorResponse[T]) -> None:
-            try:
-                results[position] = result.result()
-            except KafkaError as error:
-                results[position] = error_result(item, error)
+            # Not raised: a raised error would be in a reference cycle with its traceback, and very many of them would
+            # stay until a long garbage collection.
+            error = result.error
+            results[position] = result.result() if error is None else error_result(item, error)
             if len(results) == len(items):
                 done([results[index] for index in range(len(items))])
 

@@ -79,6 +79,14 @@ def test_results_are_in_the_order_of_the_groups() -> None:
     assert run(Groups(), []) == [[]]
 
 
+def test_errors_are_not_raised_again() -> None:
+    """A raised error is in a reference cycle with its traceback, and only a garbage collection frees it."""
+    groups = Groups()
+    groups.write_error = error = NotCoordinatorError("moved")
+    assert run(groups, ["a", "bcd"]) == [["a: moved", "bcd: moved"]]
+    assert error.__traceback__ is None
+
+
 def test_response_waits_for_all_groups() -> None:
     groups = Groups(delayed=True)
     responses = run(groups, ["a", "bcd"])
