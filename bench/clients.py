@@ -27,20 +27,25 @@ LINGERS_MS = (0, 5)
 ON_KAFKA = " on Apache Kafka"
 TUNED = ("confluent-kafka tuned", "consume")
 NOTES = [
-    "Profile of `send_arrow`, 1,000,000 rows of 100 B in about 110 requests of 1 MB (perf, py-spy, busy machine): "
-    "about 0.09 s of CPU in the client and 0.10 s in the broker, so two cores need at least 0.1 s. Client: a third of "
-    "the loop's thread was the copy to the socket, a quarter a second CRC of each batch when its producer id is set "
-    "(now the CRC is updated from the change of the header), the rest Python code per request. The first table took "
-    "0.025 s of CPU more than later ones, because encoding ran 32 MB ahead and the system clears new memory; now it "
-    "runs 8 MB ahead per broker, and the difference is 0.007 s (one run each). The CPU of later tables did not change "
-    "beyond the noise. Broker: copies from the socket and to the page cache, checks of each record, CRC, Python code "
-    "per request.",
-    "Profile of row-by-row consumption, 300,000 rows of 1,000 B (busy machine): 0.28 s of CPU, less than "
-    "confluent-kafka's 0.41 s, but in two threads that share Python's lock: 0.18 s in the thread that polls (objects, "
-    "copies of values, CRC) and 0.11 s in the loop's thread (mostly the copy from the socket). Python lets the loop's "
-    "thread take the lock only every 5 ms. Tried, on a machine too busy to tell: a switch interval of 0.5 ms (median "
-    "+9% in 15 rounds), a pause of 50 microseconds before each poll (median +25% in 15 rounds, -6% in 8 others), a "
-    "wait of up to 1 ms until the loop has sent due fetches (median +3%, best rounds slower, 8 rounds). None is used.",
+    "Profile of `send_arrow`, 1,000,000 rows of 100 B (perf, strace, /proc/PID/task/*/schedstat). Five tables in a "
+    "row by one producer took 0.067 to 0.094 s each, with 0.061 to 0.078 s of CPU in the broker's loop, 0.026 to "
+    "0.039 s in the client's calling thread and 0.036 to 0.047 s in its loop's thread, so two cores need about 0.07 "
+    "s. The next three took 0.14 s with the same CPU: each thread waited 0.04 to 0.06 s for a core. The rounds of "
+    "this benchmark took 0.17 to 0.20 s (medians of two runs, with ratios from 1.9 to 7.9); the cause of that "
+    "difference is not known. Memory that the system must allocate again after a pause is not it: a loop of pwrite "
+    "alone takes 0.024 to 0.033 s with and without pauses. Broker: 38% of the CPU is the copy to the page cache, "
+    "then Python code, checks of each record, the copy from the socket, CRC; 1.4 reads and about one write to a "
+    "file per request. Client: encoding takes 0.020 s, 0.007 s of it the CRC, and half of the loop's thread is the "
+    "copy to the socket; 6 of 824 sends found the socket full.",
+    "Tried for `send_arrow`: batches are filled up to 1,000,000 B (before: 916,768 B, because the size of rows was "
+    "estimated), so there are 8% fewer requests. The effect on the time was not measured.",
+    "Row-by-row consumption, 300,000 rows of 1,000 B: 0.19 to 0.24 s of CPU in two threads of the client, which "
+    "share Python's lock (five of six runs; 0.41 s in the other), and 0.1 s in two threads of the broker, against "
+    "0.44 to 0.50 s in confluent-kafka's process. Tried earlier on a busy machine and not used: a switch interval "
+    "of 0.5 ms (median +9% in 15 rounds), a pause of 50 microseconds before each poll (+25% in 15 rounds, -6% in 8 "
+    "others), a wait of up to 1 ms until the loop has sent due fetches (+3% in 8 rounds).",
+    "Latency was not profiled. A record passes two threads of each client, which need Python's lock, while "
+    "librdkafka runs C code.",
 ]
 """Where the time goes in the cases with the most ambitious targets, and what was tried."""
 

@@ -31,7 +31,7 @@ from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import WorkResult
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
-from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER
+from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.net.connection import ServerConnection
 from headrace.net.transport import Frame
@@ -122,8 +122,13 @@ class RequestContext:
     def __str__(self) -> str:
         return (
             f"{self.api.key.name} v{self.api_version} (correlation id {self.correlation_id}, client "
-            f"{self.client_id!r}, from {self.connection})"
+            f"{self.client_name!r}, from {self.connection})"
         )
+
+    @property
+    def client_name(self) -> str | None:
+        """The client id for log lines: shortened, since a client may send 32 KB."""
+        return None if self.client_id is None else shorten(self.client_id)
 
     def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> HandlerResult:
         """Lets an operation send the response. Cancels the operation if the connection is lost first."""
@@ -453,7 +458,7 @@ class Dispatcher:
     # ---- refusing
 
     def _refuse_body(self, context: RequestContext, error: ProtocolError) -> None:
-        what = f"a {context.api.key.name} v{context.api_version} request of client {context.client_id!r}"
+        what = f"a {context.api.key.name} v{context.api_version} request of client {context.client_name!r}"
         if isinstance(error, TooManyElementsError):
             self._refuse(
                 context.connection,

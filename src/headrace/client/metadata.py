@@ -365,7 +365,8 @@ class Metadata:
             )
             response: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
             if response.error_code == RebootstrapRequiredError.code:
-                self._pool.rebootstrap()
+                if self._pool.config.rebootstrap:
+                    self._pool.rebootstrap()
                 raise KafkaConnectionError("a broker requested that the client rebootstrap")
             check(response.error_code)
             if not response.brokers:

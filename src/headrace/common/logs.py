@@ -26,6 +26,16 @@ _SHORT_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 _LOG_INTERVAL_SECONDS = 10.0
+_MAX_TEXT_LENGTH = 100
+_TEXT_END_LENGTH = 37
+"""Enough for the UUID at the end of a member id."""
+
+
+def shorten(text: str) -> str:
+    """Returns text of a client, such as its id, for a log line: only start and end, if it is long."""
+    if len(text) <= _MAX_TEXT_LENGTH:
+        return text
+    return f"{text[: _MAX_TEXT_LENGTH - _TEXT_END_LENGTH - 3]}...{text[-_TEXT_END_LENGTH:]}"
 
 
 class RateLimitedLog:

@@ -57,5 +57,14 @@ class ColumnEncoder:
         leader_epoch: int = -1,
         spare: list[bytearray] | None = None,
     ) -> list[bytearray]: ...
+    def encode_next(
+        self,
+        *,
+        default_timestamp: int,
+        max_bytes: int,
+        codec: Compression = ...,
+        level: int | None = None,
+        spare: list[bytearray] | None = None,
+    ) -> bytearray | None: ...
 
 def spare_bytes() -> int: ...

@@ -455,6 +455,7 @@ cdef class ColumnEncoder:
     cdef Py_ssize_t _list_shift
     cdef const int64_t* _timestamps
     cdef Py_ssize_t _rows
+    cdef Py_ssize_t _next   # the first row that `encode_next` has not encoded
     cdef int32_t* _sizes    # scratch: the record sizes of the current batch
     cdef Py_ssize_t _room
 
@@ -502,13 +503,17 @@ cdef class ColumnEncoder:
 
     cdef const int32_t* _open_offsets(self, object buffer, Py_ssize_t shift, Py_ssize_t rows) except? NULL:
         cdef const int32_t* offsets
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, wrong = -1
         if shift < 0:
             raise ValueError(f"the offset of an Arrow array must not be negative: {shift}")
         offsets = <const int32_t*>self._open(buffer, 4 * (shift + rows + 1), 4)
-        for i in range(shift, shift + rows):
-            if offsets[i] < 0 or offsets[i + 1] < offsets[i]:
-                raise ValueError(f"Arrow offsets decrease at row {i - shift}")
+        with nogil:
+            for i in range(shift, shift + rows):
+                if offsets[i] < 0 or offsets[i + 1] < offsets[i]:
+                    wrong = i - shift
+                    break
+        if wrong >= 0:
+            raise ValueError(f"Arrow offsets decrease at row {wrong}")
         return offsets
 
     cdef int _open_binary(self, BinarySource* source, object column, Py_ssize_t rows) except -1:
@@ -556,10 +561,8 @@ cdef class ColumnEncoder:
         the system clears new memory, which takes longer than writing a batch.
         """
         cdef HeaderFields fields
-        cdef Py_ssize_t row = 0, count, size
+        cdef Py_ssize_t row = 0
         cdef list batches = []
-        cdef bytearray buffer
-        cdef uint8_t* p
         codec = Compression.from_id(codec)
         level = check_level(codec, level)
         check_base_offset(base_offset)
@@ -567,27 +570,60 @@ cdef class ColumnEncoder:
         fields.leader_epoch = leader_epoch
         fields.producer_id = producer_id
         fields.producer_epoch = producer_epoch
-        # A record has at least 7 bytes, so a batch has at most this many rows.
-        self._room = min(self._rows, max(max_bytes, 0) // 7 + 1)
-        PyMem_RawFree(self._sizes)
-        self._sizes = <int32_t*>PyMem_RawMalloc((self._room + 1) * sizeof(int32_t))
-        if self._sizes == NULL:
-            raise MemoryError()
+        fields.base_sequence = base_sequence
         while row < self._rows:
-            size = self._measure(row, default_timestamp, max_bytes, &fields)
-            count = fields.count
-            buffer = _buffer(spare, size + SPARE)
-            p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
-            with nogil:
-                self._write(p, row, default_timestamp, &fields)
             fields.base_offset = base_offset + row
-            fields.base_sequence = base_sequence
             fields.attributes = TRANSACTIONAL_BIT if transactional else 0
-            if base_sequence >= 0:
-                base_sequence = <int32_t>((<int64_t>base_sequence + count) & INT_MAX)
-            batches.append(finish_batch(&fields, buffer, size, codec, level))
-            row += count
+            batches.append(self._encode(&fields, row, default_timestamp, max_bytes, codec, level, spare))
+            row += fields.count
+            if fields.base_sequence >= 0:
+                fields.base_sequence = <int32_t>((<int64_t>fields.base_sequence + fields.count) & INT_MAX)
         return batches
+
+    def encode_next(self, *, int64_t default_timestamp, Py_ssize_t max_bytes, codec=Compression.NONE, level=None,
+                    list spare=None) -> bytearray | None:
+        """Encodes the next rows as a batch of at most `max_bytes`, as `encode_all` does, with offsets from 0.
+
+        Returns None after the last row. So the caller needs memory for one batch only.
+        """
+        cdef HeaderFields fields
+        if self._next >= self._rows:
+            return None
+        codec = Compression.from_id(codec)
+        memset(&fields, 0, sizeof(fields))
+        fields.leader_epoch = fields.producer_epoch = fields.base_sequence = -1
+        fields.producer_id = -1
+        batch = self._encode(
+            &fields, self._next, default_timestamp, max_bytes, codec, check_level(codec, level), spare
+        )
+        self._next += fields.count
+        return batch
+
+    cdef bytearray _encode(self, HeaderFields* fields, Py_ssize_t row, int64_t default_timestamp, Py_ssize_t max_bytes,
+                           object codec, object level, list spare):
+        """Encodes a batch that starts with row `row`. Sets count and timestamps in `fields`."""
+        cdef Py_ssize_t size
+        cdef bytearray buffer
+        cdef uint8_t* p
+        self._reserve_sizes(max_bytes)
+        size = self._measure(row, default_timestamp, max_bytes, fields)
+        buffer = _buffer(spare, size + SPARE)
+        p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
+        with nogil:
+            self._write(p, row, default_timestamp, fields)
+        return finish_batch(fields, buffer, size, codec, level)
+
+    cdef int _reserve_sizes(self, Py_ssize_t max_bytes) except -1:
+        # A record has at least 7 bytes, so a batch has at most this many rows.
+        cdef Py_ssize_t room = min(self._rows, max(max_bytes, 0) // 7 + 1)
+        if room > self._room:
+            PyMem_RawFree(self._sizes)
+            self._room = 0
+            self._sizes = <int32_t*>PyMem_RawMalloc((room + 1) * sizeof(int32_t))
+            if self._sizes == NULL:
+                raise MemoryError()
+            self._room = room
+        return 0
 
     cdef Py_ssize_t _measure(self, Py_ssize_t start, int64_t default_timestamp, Py_ssize_t max_bytes,
                              HeaderFields* fields) except -1:

@@ -152,9 +152,8 @@ def encode_arrow(
     for chunk in chunks:
         if chunk.num_rows == 0:
             continue
-        encoder, default_timestamp = _open_columns(chunk, timestamp)
-        encoded += encoder.encode_all(
-            default_timestamp=default_timestamp,
+        encoded += open_encoder(chunk, timestamp).encode_all(
+            default_timestamp=timestamp,
             max_bytes=max_bytes,
             base_offset=base_offset,
             codec=codec,
@@ -168,7 +167,9 @@ def encode_arrow(
     return encoded
 
 
-def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder, int]:
+def open_encoder(chunk: pa.RecordBatch, timestamp: int = -1) -> ColumnEncoder:
+    """Returns an encoder for the rows of `chunk`, with the columns of `encode_arrow`. Timestamps that are null become
+    `timestamp`."""
     columns = {name: chunk.column(index) for index, name in enumerate(chunk.schema.names)}
     headers = columns.get("headers")
     timestamps = columns.get("timestamp")
@@ -177,7 +178,7 @@ def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder,
     if timestamps is not None and not pa.types.is_null(timestamps.type):
         times_ms = _timestamps_ms(timestamps, timestamp)
         times, shift = times_ms.buffers()[1], times_ms.offset
-    encoder = ColumnEncoder(
+    return ColumnEncoder(
         chunk.num_rows,
         _binary_source(columns["key"], "key") if "key" in columns else None,
         _binary_source(columns["value"], "value"),
@@ -185,7 +186,6 @@ def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder,
         times,
         shift,
     )
-    return encoder, timestamp
 
 
 def _timestamps_ms(column: pa.Array, default: int) -> pa.Array:

@@ -66,8 +66,8 @@ class Setup:
         self.dispatcher = Dispatcher(services, self.clock, Metrics(), SLOW_MS, MAX_ELEMENTS)
         self.connection = Connection()
 
-    def send(self, request: Any, version: int) -> None:
-        frame = bytes(encode_request(request, version, 1, "client"))[4:]
+    def send(self, request: Any, version: int, client_id: str = "client") -> None:
+        frame = bytes(encode_request(request, version, 1, client_id))[4:]
         self.dispatcher.frame_received(cast(ServerConnection, self.connection), memoryview(bytearray(frame)))
 
 
@@ -108,6 +108,28 @@ def test_work_is_slow_also_before_a_wait(
     waiting[0].reply(JoinGroupResponse(protocol_name="") if key is ApiKey.JOIN_GROUP else FetchResponse())
     assert f"{key.name} v4" in caplog.text
     assert "took 1500 ms of work, and 300000 ms of waiting" in caplog.text
+
+
+def test_long_client_id_is_shortened_in_log_lines(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str | None] = []
+
+    def work(_: Any, context: RequestContext) -> FetchResponse:
+        seen.append(context.client_id)
+        setup.clock.advance(1_500)
+        return FetchResponse()
+
+    setup = Setup(monkeypatch, ApiKey.FETCH, work)
+    client_id = "a" * 30_000 + "b" * 37
+    setup.send(FetchRequest(), 4, client_id)
+    with caplog.at_level("INFO"):
+        setup.send(FetchRequest(topics=[FetchTopic(topic="t")] * (MAX_ELEMENTS + 1)), 4, client_id)
+    assert seen == [client_id]
+    assert setup.connection.closed
+    shortened = f"client '{'a' * 60}...{'b' * 37}'"
+    assert [shortened in record.getMessage() for record in caplog.records] == [True, True]
+    assert all(len(record.getMessage()) < 500 for record in caplog.records)
 
 
 def test_long_request_that_cannot_be_decoded_frees_its_place(

@@ -680,6 +680,24 @@ async def test_broker_may_request_rebootstrap() -> None:
 
 
 @virtual
+async def test_request_to_rebootstrap_is_only_retried_if_rebootstrapping_is_off() -> None:
+    setup = Setup(2, net={"rebootstrap": False})
+    await setup.metadata.update_brokers()
+    replies = [MetadataResponse(error_code=129)]
+    seen = []
+
+    def respond(request: Any) -> MetadataResponse:
+        seen.append(set(setup.pool.nodes))
+        return replies.pop() if replies else setup.cluster.metadata(request)
+
+    for broker in setup.cluster.brokers:
+        broker.on(ApiKey.METADATA, respond)
+    await setup.metadata.update_brokers()
+    assert seen == [{1, 2}, {1, 2}]
+    await setup.close()
+
+
+@virtual
 async def test_client_rebootstraps_after_long_time_without_metadata() -> None:
     setup = Setup(2, rebootstrap_trigger_ms=10_000)
     await setup.metadata.update_brokers()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.common.errors import ConfigError
-from headrace.common.logs import REQUEST_LOGGER, set_up_logging
+from headrace.common.logs import REQUEST_LOGGER, set_up_logging, shorten
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (.*)")
 
@@ -80,3 +80,9 @@ def test_handler_can_be_removed(stream: io.StringIO) -> None:
 def test_rejects_invalid_level(text: str, stream: io.StringIO) -> None:
     with pytest.raises(ConfigError, match=r"Invalid log level .*: expected DEBUG, INFO, WARNING, ERROR"):
         set_up_logging([text], stream)
+
+
+def test_shortens_only_long_text() -> None:
+    assert shorten("x" * 100) == "x" * 100
+    assert shorten("a" * 60 + "bcd" + "e" * 38) == "a" * 60 + "..." + "e" * 37
+    assert len(shorten("x" * 101)) == 100

@@ -7,7 +7,7 @@ from tests.support.records import reference_batch as reference
 from headrace.common.errors import CorruptRecordError
 from headrace.records import Compression, ControlType, RecordBatch, decode_rows, encode_marker, encode_rows
 from headrace.records._columns import ColumnDecoder, ColumnEncoder, spare_bytes
-from headrace.records.arrow import HEADERS_TYPE, ArrowDecoder, decode_arrow, encode_arrow, records_schema
+from headrace.records.arrow import HEADERS_TYPE, ArrowDecoder, decode_arrow, encode_arrow, open_encoder, records_schema
 
 VALUES = pa.array([b"one", None, b"three"])
 
@@ -400,6 +400,29 @@ def test_encoder_can_be_reused() -> None:
         assert encoder.encode_all(default_timestamp=0, max_bytes=1000) == [encode_rows(rows)]
         assert len(encoder.encode_all(default_timestamp=0, max_bytes=0)) == 2
     assert ColumnEncoder(0, None, None, None, None).encode_all(default_timestamp=0, max_bytes=0) == []
+
+
+def test_encodes_batch_by_batch() -> None:
+    column = pa.array([b"x" * (i % 9) for i in range(300)])
+    encoder = open_encoder(pa.record_batch({"value": column}))
+    encoded = []
+    while (batch := encoder.encode_next(default_timestamp=len(encoded), max_bytes=400, spare=[])) is not None:
+        encoded.append(batch)
+    assert encoder.encode_next(default_timestamp=0, max_bytes=400) is None
+    batches = [RecordBatch(batch) for batch in encoded]
+    assert [batch.base_offset for batch in batches] == [0] * len(batches)
+    assert [batch.max_timestamp for batch in batches] == list(range(len(batches)))
+    assert [(batch.producer_id, batch.base_sequence) for batch in batches] == [(-1, -1)] * len(batches)
+    assert [len(batch) for batch in encoded] == [
+        len(batch) for batch in encode_arrow(pa.table({"value": column}), max_bytes=400)
+    ]
+    assert values_of(encoded) == column.to_pylist()
+
+
+def test_batch_by_batch_is_byte_for_byte_the_same_for_one_batch() -> None:
+    encoder = open_encoder(pa.record_batch({"value": VALUES}), 7)
+    first = encoder.encode_next(default_timestamp=7, max_bytes=1000, codec=Compression.GZIP)
+    assert [first] == encode_arrow(pa.table({"value": VALUES}), timestamp=7, codec=Compression.GZIP)
 
 
 def test_decoder_constructor_creates_columns() -> None:

@@ -1,6 +1,6 @@
 """Sends Arrow tables: rows to partitions, partitions to batches, and one future for all.
 
-    data ─▶ table (`arrow_input`) ─▶ slices ─▶ partition of each row (`_rows`) ─▶ take ─▶ `records.arrow.encode_arrow`
+    data ─▶ table (`arrow_input`) ─▶ slices ─▶ partition of each row (`_rows`) ─▶ take ─▶ `records.arrow.open_encoder`
          ─▶ accumulator ─▶ sender
 
 No Python object is created per row. Batches are as large as a request allows, whatever `batch.size` says: all rows are
@@ -21,8 +21,7 @@ from headrace.client.producer.types import ArrowData
 from headrace.common.errors import MessageSizeTooLargeError
 from headrace.common.extras import requires_extra
 from headrace.common.types import TopicPartition
-from headrace.records import RecordBatch
-from headrace.records.arrow import encode_arrow
+from headrace.records.arrow import open_encoder
 
 with requires_extra("arrow"):
     import pyarrow as pa
@@ -31,10 +30,12 @@ with requires_extra("arrow"):
 __all__ = ["ArrowFuture", "ArrowMetadata", "OffsetRange", "send_arrow"]
 
 _MAX_BATCH_BYTES = 1_000_000
-"""Below the broker's default message.max.bytes of 1048588."""
+"""Below the default message.max.bytes of brokers: 1048588, and 1000012 in old versions."""
 _REQUEST_OVERHEAD_BYTES = 1024
 _SLICE_BATCHES = 8
 """The size of a slice with keys, in batches: large enough that each partition's share is not too small."""
+_LONG_SLICE_BATCHES = 64
+"""The size of a slice without keys, in batches. It is not copied, but its last batch is not full."""
 
 
 class OffsetRange(NamedTuple):
@@ -217,7 +218,7 @@ def _append(core: ProducerCore, tp: TopicPartition, encoded: bytearray) -> Produ
 def _encode(
     producer: BaseProducer, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
 ) -> Iterator[tuple[TopicPartition, bytearray]]:
-    """Yields the encoded batches of all rows with their partitions."""
+    """Yields the encoded batches of all rows with their partitions. Encodes a batch only when it is requested."""
     core, ignore_keys = producer._core, producer._ignore_keys
     config = core.accumulator.config
     max_bytes = max(
@@ -228,30 +229,32 @@ def _encode(
     if partition is None and "partition" in names:
         _check_partitions(data.column(names.index("partition")), len(queues))
     by_rows = partition is None and ("partition" in names or ("key" in names and not ignore_keys))
-    slice_bytes = min(
-        max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.config.buffer_memory // 2
-    )
+    slice_bytes = max_bytes * _LONG_SLICE_BATCHES
+    if by_rows:
+        slice_bytes = min(max_bytes * min(len(queues), _SLICE_BATCHES), core.config.buffer_memory // 2)
     for rows in _slices(data, slice_bytes):
-        now_ms = core.clock.time_ms()
-        fallback = partition if partition is not None else core.accumulator.next_sticky(topic)
-        shares = _by_partition(rows, len(queues), fallback, ignore_keys) if by_rows else [(fallback, rows)]
+        shares: list[tuple[int | None, pa.RecordBatch]] = [(partition, rows)]
+        if by_rows:
+            shares = _by_partition(rows, len(queues), core.accumulator.next_sticky(topic), ignore_keys)
         for share_partition, share in shares:
-            encoded_batches = encode_arrow(
-                share,
-                timestamp=now_ms,
-                max_bytes=max_bytes,
-                codec=config.codec,
-                level=config.level,
-                spare=core.buffers.spare,
-            )
-            for encoded in encoded_batches:
+            encoder = open_encoder(share, core.clock.time_ms())
+            while True:
+                encoded = encoder.encode_next(
+                    default_timestamp=core.clock.time_ms(),
+                    max_bytes=max_bytes,
+                    codec=config.codec,
+                    level=config.level,
+                    spare=core.buffers.spare,
+                )
+                if encoded is None:
+                    break
                 if len(encoded) > config.max_request_bytes:
                     raise MessageSizeTooLargeError(
                         f"A row for topic {topic!r} is {len(encoded)} bytes when encoded, which is larger than "
                         f"max.request.size ({config.max_request_bytes} bytes)"
                     )
-                RecordBatch(encoded).patch_base_offset(0)  # brokers validate the offsets in a compressed batch
-                yield queues[share_partition].tp, encoded
+                chosen = core.accumulator.next_sticky(topic) if share_partition is None else share_partition
+                yield queues[chosen].tp, encoded
 
 
 def _check_partitions(column: pa.Array | pa.ChunkedArray, partition_count: int) -> None:
@@ -279,7 +282,7 @@ def _slices(data: pa.Table | pa.RecordBatch, max_bytes: int) -> Iterator[pa.Reco
 
 def _by_partition(
     rows: pa.RecordBatch, partition_count: int, fallback: int, ignore_keys: bool
-) -> list[tuple[int, pa.RecordBatch]]:
+) -> list[tuple[int | None, pa.RecordBatch]]:
     """Splits rows by partition: column `partition`, or else the hash of the key, or else `fallback`."""
     names = rows.schema.names
     partitions = keys = None
@@ -298,7 +301,7 @@ def _by_partition(
     order, groups = group_rows(row_partitions, partition_count)
     if len(groups) == 1:
         return [(groups[0][0], rows)]
-    shares = []
+    shares: list[tuple[int | None, pa.RecordBatch]] = []
     for partition, first, end in groups:
         indices = pa.Array.from_buffers(pa.int64(), end - first, [None, pa.py_buffer(order)], 0, first)
         shares.append((partition, rows.take(indices)))

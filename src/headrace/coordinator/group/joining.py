@@ -22,6 +22,7 @@ from headrace.common.errors import (
     UnknownMemberIdError,
 )
 from headrace.common.ids import Random, random_uuid
+from headrace.common.logs import shorten
 from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, JoinCallback, Member
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.rebalances import EMPTY_RESULT, Rebalances
@@ -193,7 +194,7 @@ class Joining:
         if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
             group.new_member_added = True
         self._rebalances.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self._rebalances.prepare_or_complete_rebalance(group, f"member {member_id} joined")
+        return self._rebalances.prepare_or_complete_rebalance(group, f"member {shorten(member_id)} joined")
 
     def _update(
         self, group: ClassicGroup, member: Member, request: JoinGroupRequest, client: ClientInfo, respond: JoinCallback
@@ -201,7 +202,8 @@ class Joining:
         _supersede_join(member)
         _update_member_from_request(member, request, client)
         member.join_callback = respond
-        return self._rebalances.prepare_or_complete_rebalance(group, f"member {member.member_id} joined again")
+        reason = f"member {shorten(member.member_id)} joined again"
+        return self._rebalances.prepare_or_complete_rebalance(group, reason)
 
     def _replace_static(
         self,
@@ -220,8 +222,8 @@ class Joining:
         _logger.info(
             "Group %s: static member %s restarted, its member id is now %s",
             group.group_id,
-            member.group_instance_id,
-            new_id,
+            shorten(member.group_instance_id or ""),
+            shorten(new_id),
         )
         member.fail_pending_requests(FencedInstanceIdError)
         self._rebalances.rename(group, member, new_id)

@@ -28,6 +28,7 @@ from headrace.common.errors import (
     code_of,
 )
 from headrace.common.ids import Random
+from headrace.common.logs import shorten
 from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, JoinCallback, Member, SyncCallback
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.joining import ClientInfo, Joining, check_group_id, write_error
@@ -188,8 +189,8 @@ class Membership:
                     _logger.info(
                         "Group %s: member %s left: %s",
                         group.group_id,
-                        member.member_id,
-                        identity.reason or "no reason given",
+                        shorten(member.member_id),
+                        shorten(identity.reason or "no reason given"),
                     )
             except KafkaError as raised:
                 error = raised

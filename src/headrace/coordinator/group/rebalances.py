@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.common.errors import KafkaError, RebalanceInProgressError, UnknownMemberIdError
+from headrace.common.logs import shorten
 from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.records import group_record
@@ -100,7 +101,9 @@ class Rebalances:
         """Ends the join phase: removes dynamic members that have not joined, and starts the next generation."""
         self._context.cancel(("join", group.group_id))
         for member in [m for m in group.members.values() if m.join_callback is None and not m.is_static]:
-            _logger.info("Group %s: removing member %s, it did not rejoin in time", group.group_id, member.member_id)
+            _logger.info(
+                "Group %s: removing member %s, it did not rejoin in time", group.group_id, shorten(member.member_id)
+            )
             self.remove_member(group, member)
         if not group.members:
             return self._become_empty(group)
@@ -152,7 +155,9 @@ class Rebalances:
         if not missing:
             return EMPTY_RESULT
         for member in missing:
-            _logger.info("Group %s: removing member %s, it sent no SyncGroup in time", group.group_id, member.member_id)
+            _logger.info(
+                "Group %s: removing member %s, it sent no SyncGroup in time", group.group_id, shorten(member.member_id)
+            )
             self.remove_member(group, member)
         return self.prepare_rebalance(group, "members did not send SyncGroup in time")
 
@@ -201,9 +206,9 @@ class Rebalances:
     # ---- removing members
 
     def _expire_member(self, group: ClassicGroup, member: Member) -> CoordinatorResult[None]:
-        _logger.info("Group %s: removing member %s, its session timed out", group.group_id, member.member_id)
+        _logger.info("Group %s: removing member %s, its session timed out", group.group_id, shorten(member.member_id))
         self.remove_member(group, member)
-        return self.rebalance_after_removal(group, True, f"the session of member {member.member_id} timed out")
+        return self.rebalance_after_removal(group, True, f"the session of member {shorten(member.member_id)} timed out")
 
     def rebalance_after_removal(self, group: ClassicGroup, was_member: bool, reason: str) -> CoordinatorResult[None]:
         """Starts a rebalance, or completes the join phase, after a member or a pending member id was removed."""
