@@ -6,6 +6,8 @@
                                                          ├─ a generator     → runs in turns, its result is one of these
                                                          └─ a coroutine     → runs as a task, its result is the response
 
+`_fast_produce` handles the usual Produce requests before all this, and does the same as their handler.
+
 A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
 not served, closes the connection, because the bytes after it cannot be trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns. A generator
@@ -18,11 +20,12 @@ A coroutine waits only for other parts of this broker, such as the store and the
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol, cast
 
+from headrace.broker._fast_produce import FastProduce
 from headrace.broker.apis import DEFERRED, NO_REPLY, REGISTRY, Api, HandlerResult, api_version_entry
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
@@ -78,6 +81,7 @@ class RequestContext:
         "_turn",
         "api",
         "api_version",
+        "appended",
         "client_id",
         "connection",
         "correlation_id",
@@ -108,6 +112,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received = received
+        self.appended: Sequence[tuple[int, int]] = ()
+        """Base offset and log start offset of the first batches of a Produce request, which are already appended."""
         self.waiting_since: float | None = None
         """When the handler returned DEFERRED."""
         self.slot: ReplyPlace | None = None
@@ -245,6 +251,8 @@ class Dispatcher:
         self._refused = metrics.counter("requests_refused_total")
         self.intercept: Callable[[RequestContext], Action | None] | None = None
         """Called before each handler, for fault injection."""
+        self.fast_produce: FastProduce | None = None
+        """Handles ordinary Produce requests, if given."""
 
     # ---- called by the socket server
 
@@ -257,6 +265,13 @@ class Dispatcher:
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
         received = self.now()
+        appended: list[tuple[int, int]] | None = None
+        if self.fast_produce is not None and self.intercept is None:
+            produced = self.fast_produce.handle(frame)
+            if isinstance(produced, bytes):
+                self._produced(connection, frame, produced, received)
+                return
+            appended = produced
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame)
         except ProtocolError as error:
@@ -284,7 +299,24 @@ class Dispatcher:
         if self.intercept is not None and (action := self.intercept(context)) is not None:
             self._act(action, context, frame, position)
             return
+        if appended:
+            context.appended = appended
         self._handle(api, request, context)
+
+    def _produced(self, connection: ServerConnection, frame: memoryview, response: bytes, received: float) -> None:
+        """Sends the response to a Produce request that `fast_produce` has handled; none with acks=0."""
+        if response:
+            connection.expect_response().send(response)
+        metrics = self._metrics[_PRODUCE]
+        metrics.requests.value += 1
+        seconds = self.now() - received
+        metrics.seconds.record(seconds)
+        if seconds >= self._slow_seconds or _request_logger.isEnabledFor(logging.DEBUG):
+            _, version, correlation_id, client_id, _ = decode_request_header(frame)
+            context = RequestContext(
+                self, connection, self._apis[_PRODUCE], version, correlation_id, client_id, received
+            )
+            self._log_duration(context, seconds, 0.0)
 
     def _act(self, action: Action, context: RequestContext, frame: memoryview, position: int) -> None:
         """Applies a fault. The request may be handled later, so it gets its own copy of the frame."""
@@ -436,6 +468,9 @@ class Dispatcher:
         """Records the duration of a request whose response was sent, and logs it if the broker's work was slow."""
         seconds = self.now() - context.received
         self._metrics[context.api.key].seconds.record(seconds)
+        self._log_duration(context, seconds, waited_seconds)
+
+    def _log_duration(self, context: RequestContext, seconds: float, waited_seconds: float) -> None:
         if seconds - waited_seconds >= self._slow_seconds:
             _slow_logger.warning(
                 "%s took %.0f ms of work, and %.0f ms of waiting",

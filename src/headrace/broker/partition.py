@@ -10,6 +10,7 @@ Owned by the broker's loop.
 import logging
 from collections.abc import Callable
 
+from headrace.broker._fast_produce import PartitionFields
 from headrace.broker.config.dynamic import TopicConfig
 from headrace.cluster.commands import PartitionState
 from headrace.common.errors import (
@@ -32,36 +33,31 @@ ALL_IN_SYNC = -1
 """The `acks` of a producer that waits for all in-sync replicas."""
 
 
-class Partition:
+class Partition(PartitionFields):
     """A replica of a partition: leadership, in-sync replicas, high watermark. Purgatories use it as a key."""
 
     __slots__ = (
-        "_append_failing",
         "_config_of",
         "_follower_ends",
-        "is_leader",
-        "isr",
-        "leader_epoch",
         "leader_id",
-        "log",
         "node_id",
         "partition_epoch",
-        "replicas",
         "topic_id",
         "tp",
     )
+    log: Log | None
 
     def __init__(self, tp: TopicPartition, node_id: int, config_of: Callable[[str], TopicConfig]):
         self.tp = tp
         self.node_id = node_id
         self.topic_id: Uuid | None = None
-        self.log: Log | None = None
+        self.log = None
         self.leader_id = -1
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.is_leader = False
-        self.isr: list[int] = []
-        self.replicas: list[int] = []
+        self.isr = []
+        self.replicas = []
         self._config_of = config_of
         self._append_failing = False
         """True if the last append failed with a storage error."""

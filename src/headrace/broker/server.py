@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from headrace.broker import handlers
+from headrace.broker._fast_produce import FastProduce
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
@@ -234,6 +235,7 @@ class Broker:
         self.dispatcher = Dispatcher(
             self._services(), self.clock, self.metrics, config.slow_request_ms, config.request_max_elements
         )
+        self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
         limits = self.dynamic_config.limits(config.limits)
         self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
         cleanup.push_async_exit(self._stop_serving)

@@ -73,6 +73,7 @@ cdef struct HeaderFields:
     int32_t count
 
 
+cdef uint32_t crc_of(const uint8_t* p, Py_ssize_t size)
 cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept
 cdef int check_base_offset(int64_t base_offset) except -1
 cdef int seal(bytearray batch) except -1

@@ -82,7 +82,7 @@ cdef class _Span:
 cdef _Span _span = _Span()
 
 
-cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
+cdef uint32_t crc_of(const uint8_t* p, Py_ssize_t size):
     _span.p = p
     _span.size = size
     return _crc32c(_span)
@@ -279,7 +279,7 @@ cdef class RecordBatch:
         """Raises CorruptRecordError if the CRC does not match the bytes."""
         cdef uint32_t found
         self._need_all()
-        found = _crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
+        found = crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
         if found != load32(self._p + AT_CRC):
             raise CorruptRecordError(
                 f"batch at byte {self.position} (base offset {self.base_offset}) is corrupt: "
@@ -331,7 +331,7 @@ cdef class RecordBatch:
 
     cdef uint32_t _header_crc(self):
         """Returns the CRC of the part of the header that the batch's CRC covers."""
-        return _crc_of(self._p + AT_ATTRIBUTES, HEADER_BYTES - AT_ATTRIBUTES)
+        return crc_of(self._p + AT_ATTRIBUTES, HEADER_BYTES - AT_ATTRIBUTES)
 
     cdef int _update_crc(self, uint8_t* p, uint32_t old_crc) except -1:
         """Updates the CRC after a change of the header. `old_crc` is the CRC of the header before. A wrong CRC stays
@@ -613,7 +613,7 @@ cdef int seal(bytearray batch) except -1:
     if size - 12 > INT_MAX:
         raise ValueError(f"a batch of {size} bytes exceeds the format's 32-bit length")
     store32(p + AT_LENGTH, <uint32_t>(size - 12))
-    store32(p + AT_CRC, _crc_of(p + AT_ATTRIBUTES, size - AT_ATTRIBUTES))
+    store32(p + AT_CRC, crc_of(p + AT_ATTRIBUTES, size - AT_ATTRIBUTES))
     return 0
 
 

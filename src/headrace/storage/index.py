@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headrace.common.errors import HeadraceError
 from headrace.common.types import Buffer
+from headrace.storage._fast_append import IndexFields
 from headrace.storage.files import FileSystem
 
 
@@ -23,7 +24,7 @@ class CorruptIndexError(HeadraceError):
     """The index contradicts itself or its log. The caller rebuilds it from the log."""
 
 
-class _Index:
+class _Index(IndexFields):
     """The base of both indexes: fixed-size entries, ordered by their first field."""
 
     entry: struct.Struct
@@ -35,7 +36,7 @@ class _Index:
         self.base_offset = base_offset
         self._files = files
         self._saved_bytes = size_in_bytes or 0
-        self._data: bytearray | None = None if size_in_bytes else bytearray()
+        self._data = None if size_in_bytes else bytearray()
         """The entries of an index that is or was written; None if all entries are in the file."""
         self._mapped: Buffer | None = None
         """The mapped file of an index without `_data`. Any thread may close it."""

@@ -12,6 +12,8 @@ One thread owns a log and calls all its methods. Blocking work runs on the conte
     recovery_point      all records below it are on disk; recovery starts here after a crash
 
 An append changes the state only after its bytes are in the file: a failed write leaves the log unchanged.
+
+`_fast_append` appends the ordinary batches of producers. It does the same as `append_as_leader`; change both together.
 """
 
 import logging
@@ -25,6 +27,7 @@ from headrace.common.errors import CorruptRecordError, InvalidRecordError, Kafka
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
 from headrace.records import NO_LEADER_EPOCH, NO_TIMESTAMP, RecordBatch, split_batches
+from headrace.storage._fast_append import LogFields
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.checkpoints import PARTITION_METADATA_FILE
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
@@ -70,8 +73,14 @@ class AppendResult(NamedTuple):
     duplicate: bool = False
 
 
-class Log:
+class Log(LogFields):
     """A partition's log. Open it with `headrace.storage.loader.open_log`."""
+
+    config: LogConfig
+    segments: LogSegments
+    epochs: LeaderEpochFileCache
+    producers: ProducerStateManager
+    _failed_appends: FailedAppends
 
     def __init__(
         self,

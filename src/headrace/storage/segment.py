@@ -17,6 +17,7 @@ from headrace.common.config import INT_MAX
 from headrace.common.errors import CorruptRecordError
 from headrace.common.types import Buffer
 from headrace.records import BATCH_HEADER_BYTES, NO_TIMESTAMP, RecordBatch, walk_headers
+from headrace.storage._fast_append import SegmentFields
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
@@ -82,11 +83,16 @@ def read_batches(
         position += chunk_offset
 
 
-class LogSegment:
+class LogSegment(SegmentFields):
     """A segment file and its indexes. Owned by its log.
 
     `size` is the size of the valid part; after a failed write the file may be longer.
     """
+
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    _file: DataFile | None
+    _last_batch: BatchPosition | None
 
     def __init__(
         self,
@@ -110,15 +116,15 @@ class LogSegment:
         self.offset_index = OffsetIndex(self.path(OffsetIndex.suffix), base_offset, files, file_sizes.offset_index)
         self.time_index = TimeIndex(self.path(TimeIndex.suffix), base_offset, files, file_sizes.time_index)
         self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, file_sizes.txn_index)
-        self._file: DataFile | None = None
+        self._file = None
         self.recently_used = False
         self._tail_may_be_dirty = False
         self.changes = self.synced_changes = 0
         """The number of changes to the files of a sealed segment and its indexes, and how many of them are synced."""
         self._bytes_since_index = 0
-        self._first_batch_timestamp: int | None = None
-        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not file_sizes.log else None
-        self._last_batch: BatchPosition | None = None
+        self._first_batch_timestamp = None
+        self._max_timestamp = (NO_TIMESTAMP, base_offset - 1) if not file_sizes.log else None
+        self._last_batch = None
         self.jitter_ms = 0
         self.truncation_count = 0
         """The number of truncations. Compaction compares it to detect that its input has changed."""

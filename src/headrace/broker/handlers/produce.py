@@ -196,6 +196,7 @@ class _Appends:
     """The appends of one request, and their responses."""
 
     __slots__ = (
+        "_appended",
         "_nameable_records",
         "_replicas",
         "_request",
@@ -222,6 +223,8 @@ class _Appends:
         self._unreplicated: list[UnreplicatedAppend] = []
         self._nameable_records = MAX_RECORD_ERRORS
         """How many invalid records the response can still name: small batches can have millions of them."""
+        self._appended = iter(context.appended)
+        """The results for the first partitions, to which `_fast_produce` has already appended."""
         self.context = context
         self.hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
         self.topics: list[TopicProduceResponse] = []
@@ -238,7 +241,14 @@ class _Appends:
         return responses
 
     def append(self, name: str | None, data: PartitionProduceData, responses: list[PartitionProduceResponse]) -> None:
-        """Appends to one partition, and adds its response."""
+        """Appends to one partition, unless that is done, and adds its response."""
+        done = next(self._appended, None)
+        if done is not None:
+            base_offset, log_start_offset = done
+            responses.append(
+                PartitionProduceResponse(index=data.index, base_offset=base_offset, log_start_offset=log_start_offset)
+            )
+            return
         try:
             response = self._append(name, data, data.records)
         except LargeBatchError as error:
