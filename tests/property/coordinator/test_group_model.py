@@ -47,6 +47,8 @@ GROUPS = ("a", "b")
 MOSTLY_A = st.sampled_from("aaab")
 PARTITIONS = range(4)
 REFUSED = (UnknownMemberIdError, FencedInstanceIdError)
+EXPIRY_MS = 600_000
+"""The interval at which groups expire."""
 WHICH = st.integers(0, 30)
 """Selects one of the clients or identities, counted from the newest."""
 
@@ -146,7 +148,7 @@ class GroupModel(RuleBasedStateMachine):
     def all_continue(self, rounds: int, ms: int) -> None:
         """All clients do their next step, as in an undisturbed group."""
         for _ in range(rounds):
-            self.bench.pass_time(ms)
+            self.let_pass(ms)
             for client in self.alive:
                 self.step(client)
             if self.log.failure is not None:
@@ -159,7 +161,7 @@ class GroupModel(RuleBasedStateMachine):
             client.sync = None
             if client.join is None:
                 self.send_join(client)
-        self.bench.pass_time(100)
+        self.let_pass(100)
         for client in self.alive:
             self.read_join(client)
             if assigns and client.share_out and not client.needs_join:
@@ -184,7 +186,7 @@ class GroupModel(RuleBasedStateMachine):
             for client in self.alive:
                 if client.generation >= 0 and client.join is None and client.sync is None:
                     self.read_error(client, self.record_heartbeat(client.identity))
-            self.bench.pass_time(4_000)
+            self.let_pass(4_000)
             self.check_pending_requests()
 
     def step(self, client: FakeClient) -> None:
@@ -338,6 +340,7 @@ class GroupModel(RuleBasedStateMachine):
                 oracle.record_members({member.member_id for member in reply.members}, self.now_ms)
 
         before = set(oracle.known)
+        dead_before = set(oracle.dead)
         has_waited = False
         replies = self.sent(said.member_id, oracle, seen)
         self.bench.join(
@@ -354,6 +357,9 @@ class GroupModel(RuleBasedStateMachine):
         if accepted and said.instance is not None and not said.member_id:
             new = {replies[0].member_id} if replies else set()
             oracle.dead |= {each for each in before - new if oracle.instances.get(each) == said.instance}
+        if not accepted and said.instance is not None and not said.member_id:
+            # The replacement was not written, so the old member stays. Its pending requests were fenced, as in Kafka.
+            oracle.dead -= {each for each in oracle.dead - dead_before if oracle.instances[each] == said.instance}
         return replies
 
     def sync(self, said: Identity, members: tuple[str, ...]) -> Replies:
@@ -507,9 +513,19 @@ class GroupModel(RuleBasedStateMachine):
 
     # ---- environment
 
-    @rule(ms=st.sampled_from([1, 100, 1_000, 5_000, 5_000, 10_000, 30_000]))
+    @rule(ms=st.sampled_from([1, 100, 1_000, 5_000, 5_000, 10_000, 30_000, EXPIRY_MS]))
     def pass_time(self, ms: int) -> None:
+        self.let_pass(ms)
+
+    def let_pass(self, ms: int) -> None:
+        """Passes time. Empty groups without offsets expire meanwhile."""
+        existed = set(self.bench.shard.groups)
         self.bench.pass_time(ms)
+        for group_id in existed - set(self.bench.shard.groups):
+            oracle = self.oracles[group_id]
+            assert not oracle.pending, f"{group_id} expired with an open transaction"
+            assert not any(oracle.written.values()), f"{group_id} expired with offsets"
+            oracle.deleted()
 
     @rule()
     def fail_writes(self) -> None:
@@ -654,7 +670,8 @@ def check_sound(group: ClassicGroup, max_size: int) -> None:
     if group.state is GroupState.PREPARING_REBALANCE:
         assert not any(member.sync_callback for member in members.values())
     if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-        assert len(members) <= max_size
+        # A static member keeps its place while it is away, also if others have filled the group meanwhile.
+        assert len(members) - len(group.static_members) <= max_size
         assert group.pending_syncs <= members.keys()
 
 

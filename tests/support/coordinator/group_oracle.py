@@ -139,6 +139,8 @@ class GroupOracle:
         for entries in self.written.values():
             while entries and entries[-1].end > log_end:
                 assert not entries.pop().is_told, "a commit is lost that somebody was told of"
+        for partition in [partition for partition, entry in self.pending.items() if entry.end > log_end]:
+            assert not self.pending.pop(partition).is_told, "a commit is lost that somebody was told of"
         members = {} if stored is None else {each.member_id: each.group_instance_id for each in stored.members}
         self.generation = 0 if stored is None else stored.generation
         self.told = set(members)
