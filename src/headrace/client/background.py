@@ -21,10 +21,10 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError as FutureCancelledError
 from typing import Any, Protocol, TypeVar
 
 from headrace.client.errors import IllegalStateError
+from headrace.client.waiting import LoopFuture
 
 __all__ = ["FORKED", "LoopThread", "check_loop"]
 
@@ -103,26 +103,27 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and returns its result."""
-        if self._is_forked or self._stopped or self.is_current:
+        if self.is_current:
             coroutine.close()
-            self.check_process()
-            raise IllegalStateError(
-                "This client is closed"
-                if self._stopped
-                else "A blocking call from a callback of the client would wait for itself"
-            )
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        except RuntimeError:  # closed concurrently
-            coroutine.close()
-            raise IllegalStateError("This client is closed") from None
+            raise IllegalStateError("A blocking call from a callback of the client would wait for itself")
+        future = self.submit(coroutine)
         try:
             return future.result()
-        except FutureCancelledError:
-            raise IllegalStateError("This client was closed during the call") from None
         except BaseException:
             future.cancel()
             raise
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> LoopFuture[T]:
+        """Runs a coroutine on the loop and returns its future."""
+        if self._is_forked or self._stopped:
+            coroutine.close()
+            self.check_process()
+            raise IllegalStateError("This client is closed")
+        try:
+            return LoopFuture(self.loop, coroutine)
+        except RuntimeError:  # closed concurrently
+            coroutine.close()
+            raise IllegalStateError("This client is closed") from None
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Schedules a call on the loop. Does nothing if the loop is closed."""

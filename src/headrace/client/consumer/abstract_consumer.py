@@ -51,7 +51,7 @@ Steps: TypeAlias = Generator[float | Awaitable[object], None, T]
 
 
 class _Event(Protocol):
-    """`threading.Event` or `asyncio.Event`."""
+    """`InterruptibleEvent` or `asyncio.Event`."""
 
     def set(self) -> None: ...
 
@@ -59,7 +59,7 @@ class _Event(Protocol):
 
 
 class _Future(Protocol[T_co]):
-    """`concurrent.futures.Future` or `asyncio.Future`."""
+    """`LoopFuture` or `asyncio.Future`."""
 
     def done(self) -> bool: ...
 

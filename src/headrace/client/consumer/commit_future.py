@@ -1,7 +1,6 @@
 """The result of `commit_async`, with the methods of kafka-python's futures."""
 
 import asyncio
-import concurrent.futures
 import functools
 import logging
 from collections.abc import Callable, Generator
@@ -9,6 +8,7 @@ from typing import Any, Self
 
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.types import Offsets
+from headrace.client.waiting import LoopFuture
 
 __all__ = ["CommitFuture"]
 
@@ -22,7 +22,7 @@ class CommitFuture:
     runs at once.
     """
 
-    def __init__(self, future: "concurrent.futures.Future[None] | asyncio.Future[None]", offsets: Offsets):
+    def __init__(self, future: "LoopFuture[None] | asyncio.Future[None]", offsets: Offsets):
         self._future = future
         self._offsets = offsets
         # Nobody has to look at the result: asyncio must not report an error that was never retrieved.
@@ -67,10 +67,9 @@ class CommitFuture:
         return self._offsets
 
     def _wait(self, timeout_ms: float | None) -> None:
-        if not isinstance(self._future, concurrent.futures.Future):
+        if not isinstance(self._future, LoopFuture):
             raise IllegalStateError("get() would block the event loop: await the future")
-        done, _ = concurrent.futures.wait([self._future], None if timeout_ms is None else timeout_ms / 1000)
-        if not done:
+        if not self._future.wait(None if timeout_ms is None else timeout_ms / 1000):
             raise KafkaTimeoutError(f"The offsets were not committed within {timeout_ms:g} ms; that may still happen")
 
     def add_callback(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
@@ -112,6 +111,11 @@ class CommitFuture:
     def __await__(self) -> Generator[Any, None, Offsets]:
         if not self.is_done:
             future = self._future
-            waited = asyncio.wrap_future(future) if isinstance(future, concurrent.futures.Future) else future
-            yield from waited.__await__()
+            if isinstance(future, LoopFuture):
+                ended = asyncio.Event()
+                loop = asyncio.get_running_loop()
+                future.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+                yield from ended.wait().__await__()
+            else:
+                yield from future.__await__()
         return self.get()

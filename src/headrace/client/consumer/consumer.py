@@ -4,7 +4,6 @@ A background thread runs the event loop that fetches ahead and keeps the group m
 decodes the records in the calling thread, which also runs rebalance listeners and commit callbacks.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -21,6 +20,7 @@ from headrace.client.consumer.subscription_state import ConsumerRebalanceListene
 from headrace.client.errors import IllegalStateError
 from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
+from headrace.client.waiting import InterruptibleEvent
 from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
@@ -48,7 +48,7 @@ class Consumer(AbstractConsumer[K, V]):
     def __init__(self, *topics: str | Mapping[str, object], **keywords: Unpack[ConsumerKeywords[K, V]]):
         super().__init__(topics, keywords)
         self._clock = SystemClock()
-        self._ready: threading.Event = threading.Event()
+        self._ready: InterruptibleEvent = InterruptibleEvent()
         self._polling = threading.RLock()
         self._thread, core = LoopThread.start("headrace-consumer", self._start_core)
         self._started_core = core
@@ -82,7 +82,7 @@ class Consumer(AbstractConsumer[K, V]):
             while True:
                 step = next(steps)
                 if isinstance(step, float):
-                    self._ready.wait(min(step, threading.TIMEOUT_MAX))
+                    self._ready.wait(step)
         except StopIteration as finished:
             result: T = finished.value
             return result
@@ -91,7 +91,7 @@ class Consumer(AbstractConsumer[K, V]):
 
     def _serve(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop that depends on user callbacks."""
-        return self._run_steps(self._serve_steps(asyncio.run_coroutine_threadsafe(work, self._thread.loop)))
+        return self._run_steps(self._serve_steps(self._thread.submit(work)))
 
     def _check_thread(self) -> None:
         if self._thread.is_current:
@@ -193,7 +193,7 @@ class Consumer(AbstractConsumer[K, V]):
         async def commit() -> None:
             await core.commit_async(offsets_to_commit, callback)
 
-        return CommitFuture(asyncio.run_coroutine_threadsafe(commit(), self._thread.loop), offsets_to_commit)
+        return CommitFuture(self._thread.submit(commit()), offsets_to_commit)
 
     @overload
     def committed(

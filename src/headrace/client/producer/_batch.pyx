@@ -21,10 +21,10 @@ from headrace.records._wire cimport wrapping_subtract
 
 import asyncio
 import logging
-from threading import Event
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.client.types import RecordMetadata
+from headrace.client.waiting import InterruptibleEvent
 from headrace.common.types import TopicPartition
 from headrace.records import Compression, RecordBatch, decode_rows
 
@@ -404,7 +404,7 @@ cdef class FutureRecordMetadata:
                 return
             event = batch._event
             if event is None:
-                new_event = Event()
+                new_event = InterruptibleEvent()
                 if batch._event is None:
                     batch._event = new_event
                 event = batch._event

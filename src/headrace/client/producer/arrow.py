@@ -7,7 +7,6 @@ No Python object is created per row. Batches are as large as a request allows, w
 there already, so nothing waits for a batch to fill. Runs in the thread that sends.
 """
 
-import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from headrace.client.producer.arrow_input import read_table
 from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import ArrowData
+from headrace.client.waiting import InterruptibleEvent
 from headrace.common.errors import MessageSizeTooLargeError
 from headrace.common.extras import requires_extra
 from headrace.common.types import TopicPartition
@@ -113,7 +113,7 @@ class ArrowFuture:
 
     def get(self, *, timeout_ms: float | None = None) -> ArrowMetadata:
         """Waits until all rows are acknowledged. Raises KafkaTimeoutError after `timeout_ms`."""
-        done = threading.Event()
+        done = InterruptibleEvent()
         self.add_done(lambda *_: done.set())
         if not done.wait(None if timeout_ms is None else timeout_ms / 1000):
             pending = self._pending()

@@ -21,6 +21,7 @@ from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import ArrowData
 from headrace.client.types import ConsumerGroupMetadata
+from headrace.client.waiting import InterruptibleEvent
 from headrace.common.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Producer(BaseProducer):
         if core.buffers.used_bytes > _ARROW_BACKLOG_BYTES and not self._thread.is_current:
             # Encoding further ahead only touches new memory, which the system has to clear first.
             limit = _ARROW_BACKLOG_BYTES // 2 * max(1, len(core.client.metadata.view.nodes))
-            sent = threading.Event()
+            sent = InterruptibleEvent()
             if not core.buffers.when_used_below(limit, sent.set):
                 sent.wait(_ARROW_BACKLOG_SECONDS)
 
@@ -105,7 +106,7 @@ class Producer(BaseProducer):
         core = self._core
         if self._thread.is_current:
             raise core.memory_timeout()  # waiting here would block the thread that frees memory
-        memory_granted = threading.Event()
+        memory_granted = InterruptibleEvent()
         waiter = core.buffers.enqueue(size, memory_granted.set, wants_buffer)
         core.sender_loop.wake()
         try:
@@ -123,7 +124,7 @@ class Producer(BaseProducer):
             raise IllegalStateError("flush() must not be called from a callback of the producer: it would deadlock")
         timeout = timeout_seconds(timeout_ms)
         self._thread.check_process()
-        done = threading.Event()
+        done = InterruptibleEvent()
         flush = self._core.accumulator.flush(done.set)
         if flush is None:
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headrace.client.producer.accumulator import NEVER
+from headrace.client.waiting import InterruptibleEvent
 from headrace.common.clock import Clock
 
 __all__ = ["TIMER_SLACK_SECONDS", "SenderLoop"]
@@ -31,7 +32,7 @@ class SenderLoop:
         self._thread_id = threading.get_ident()
         self._poll_sender: Callable[[], float] | None = None
         self._is_woken = False
-        self._has_polled = threading.Event()
+        self._has_polled = InterruptibleEvent()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -1,11 +1,12 @@
 """The future of commit_async: kafka-python's methods on a future of a thread or of a loop."""
 
 import asyncio
-import concurrent.futures
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from headrace.client.background import LoopThread
 from headrace.client.consumer.commit_future import CommitFuture
 from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from headrace.client.types import OffsetAndMetadata
@@ -15,14 +16,50 @@ from headrace.common.types import TopicPartition
 OFFSETS = {TopicPartition("t", 0): OffsetAndMetadata(7)}
 
 
-def make() -> tuple[Any, CommitFuture, list[Any]]:
-    inner: concurrent.futures.Future[None] = concurrent.futures.Future()
-    future, told = CommitFuture(inner, OFFSETS), []
-    future.add_callback(told.append).add_errback(lambda text, error: told.append((text, error)), "failed")
-    return inner, future, told
+class Commit:
+    """A commit that runs on the loop of a consumer until the test ends it."""
+
+    def __init__(self, thread: LoopThread):
+        self._thread = thread
+        self._response = asyncio.Future(loop=thread.loop)  # type: ignore[var-annotated]
+        self.future = thread.submit(self._wait())
+
+    async def _wait(self) -> None:
+        await self._response
+
+    def set_result(self, result: None) -> None:
+        self._end(lambda: self._response.set_result(result))
+
+    def set_exception(self, error: Exception) -> None:
+        self._end(lambda: self._response.set_exception(error))
+
+    def cancel(self) -> None:
+        self._end(self._response.cancel)
+
+    def _end(self, end: Callable[[], object]) -> None:
+        self._thread.call(end)
+        assert self.future.wait(30)
+        self._thread.run(asyncio.sleep(0))  # callbacks run after the waiting thread was woken
 
 
-def test_success() -> None:
+Make = Callable[[], tuple[Commit, CommitFuture, list[Any]]]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    thread = LoopThread("test-loop")
+
+    def start() -> tuple[Commit, CommitFuture, list[Any]]:
+        commit = Commit(thread)
+        future, told = CommitFuture(commit.future, OFFSETS), []  # type: ignore[var-annotated]
+        future.add_callback(told.append).add_errback(lambda text, error: told.append((text, error)), "failed")
+        return commit, future, told
+
+    yield start
+    thread.stop()
+
+
+def test_success(make: Make) -> None:
     inner, future, told = make()
     assert (future.is_done, future.done(), future.value, future.exception) == (False, False, None, None)
     assert not future.succeeded()
@@ -41,7 +78,7 @@ def test_success() -> None:
 @pytest.mark.parametrize(
     ("error", "retriable"), [(CommitFailedError("removed"), False), (CoordinatorLoadInProgressError("again"), True)]
 )
-def test_failure(error: Exception, retriable: bool) -> None:
+def test_failure(make: Make, error: Exception, retriable: bool) -> None:
     inner, future, told = make()
     inner.set_exception(error)
     assert future.failed()
@@ -53,13 +90,13 @@ def test_failure(error: Exception, retriable: bool) -> None:
         future.get()
 
 
-def test_cancelled_by_close() -> None:
+def test_cancelled_by_close(make: Make) -> None:
     inner, future, _ = make()
     inner.cancel()
     assert isinstance(future.exception, IllegalStateError)
 
 
-def test_error_of_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_a_callback_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     inner, future, told = make()
     future.add_callback(lambda _: 1 / 0).add_callback(told.append)
     inner.set_result(None)
@@ -67,7 +104,7 @@ def test_error_of_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None
     assert "A callback of commit_async failed" in caplog.text
 
 
-def test_futures_of_both_kinds_can_be_awaited() -> None:
+def test_futures_of_both_kinds_can_be_awaited(make: Make) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         inner: asyncio.Future[None] = loop.create_future()
