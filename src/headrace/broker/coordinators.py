@@ -54,21 +54,17 @@ class _DelayedCommit(DelayedOperation):
     def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: CommitCallback):
         super().__init__(timeout_ms)
         self._partition = partition
-        self._leader_epoch = partition.leader_epoch
         self._offset = offset
         self._done = done
 
     def try_complete(self) -> bool:
-        if self._lost_leadership() or self._partition.is_replicated(self._offset):
+        if not self._partition.is_leader or self._partition.is_replicated(self._offset):
             return self.force_complete()
         return False
 
-    def _lost_leadership(self) -> bool:
-        return not self._partition.is_leader or self._partition.leader_epoch != self._leader_epoch
-
     def on_complete(self) -> None:
         tp = self._partition.tp
-        if self._lost_leadership():
+        if not self._partition.is_leader:
             self._done(NotCoordinatorError(f"This broker no longer leads {tp}"))
         elif self._partition.is_replicated(self._offset):
             self._done(None)

@@ -78,13 +78,20 @@ class Reads:
         self.urgent = False
         """True if an error or a diverging epoch must be sent to the client at once."""
 
-    def add(self, replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> None:
-        """Reads partitions in order until the byte limit is reached. The remaining partitions get no data."""
+    def add(
+        self, replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits, *, is_first: bool
+    ) -> None:
+        """Reads partitions in order until the byte limit is reached. The remaining partitions get no data.
+
+        The first read of a fetch also notes how far the follower is. A delayed fetch reads again, at the same offsets.
+        """
         for fetched_partition in fetched:
             read = PartitionRead(fetched_partition)
             self.partitions.append(read)
             try:
                 _read(replicas, read, self._remaining_bytes, limits, first_batch_whole=self.size == 0)
+                if is_first and limits.replica_id >= 0 and read.diverging_epoch is None:
+                    _update_follower(replicas, read, limits.replica_id)
             except KafkaError as error:
                 read.error = error.with_traceback(None)  # the traceback would keep all of this in a reference cycle
                 self.urgent = True
@@ -106,10 +113,12 @@ class Reads:
             self._remaining_bytes = max(0, self._remaining_bytes - size)
 
 
-def read_partitions(replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> Reads:
+def read_partitions(
+    replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits, *, is_first: bool = True
+) -> Reads:
     """Reads all partitions at once."""
     reads = Reads(limits.max_bytes)
-    reads.add(replicas, fetched, limits)
+    reads.add(replicas, fetched, limits, is_first=is_first)
     return reads
 
 
@@ -129,14 +138,26 @@ def _read(
         raise UnsupportedCompressionTypeError(
             f"Partition {partition.tp} is compressed with zstd, which needs Fetch version {_FIRST_WITH_ZSTD}"
         )
+    if limits.replica_id >= 0:
+        partition.check_replica(limits.replica_id)
     if fetched.last_fetched_epoch >= 0:
         read.diverging_epoch = _diverging_epoch(partition, fetched)
     if read.diverging_epoch is not None:
         read.result = ReadResult(None, log.high_watermark, log.last_stable_offset, log.log_start_offset)
         return
-    if limits.replica_id >= 0 and partition.follower_fetched(limits.replica_id, fetched.fetch_offset):
-        replicas.appended(partition)
     read.result = log.read(fetched.fetch_offset, min(max_bytes, fetched.max_bytes), limits.isolation, first_batch_whole)
+
+
+def _update_follower(replicas: ReplicaManager, read: PartitionRead, replica_id: int) -> None:
+    """Notes that a follower has everything below its fetch offset, which the read has validated. The follower learns
+    the new high watermark at once."""
+    partition, result = read.partition, read.result
+    assert partition is not None
+    assert result is not None
+    if partition.follower_fetched(replica_id, read.fetched.fetch_offset):
+        log = partition.check_leader()
+        read.result = result._replace(high_watermark=log.high_watermark, last_stable_offset=log.last_stable_offset)
+        replicas.appended(partition)
 
 
 def _diverging_epoch(partition: Partition, fetched: FetchedPartition) -> tuple[int, int] | None:
@@ -202,11 +223,11 @@ class DelayedFetch(DelayedOperation):
         if ends == self._ends:
             return False
         self._ends = ends
-        reads = read_partitions(self._replicas, self._fetched, self._limits)
+        reads = read_partitions(self._replicas, self._fetched, self._limits, is_first=False)
         if self.completed or (reads.size < self._limits.min_bytes and not reads.urgent):
             return False
         self._reads = reads
         return self.force_complete()
 
     def on_complete(self) -> None:
-        self._on_done(self._reads or read_partitions(self._replicas, self._fetched, self._limits))
+        self._on_done(self._reads or read_partitions(self._replicas, self._fetched, self._limits, is_first=False))

@@ -40,11 +40,13 @@ def read_in_turns(
     fetched: Sequence[FetchedPartition],
     limits: FetchLimits,
     turn_is_over: Callable[[], bool],
+    *,
+    is_first: bool = True,
 ) -> InTurns[LongReads]:
     """Reads partitions like `read_partitions`, but gives way in between."""
     reads = LongReads(limits.max_bytes)
     for part in parts(fetched):
-        reads.add(replicas, part, limits)
+        reads.add(replicas, part, limits, is_first=is_first)
         reads.positions += [_position(read.partition, limits.isolation) for read in reads.partitions[-len(part) :]]
         if turn_is_over():
             yield
@@ -97,7 +99,9 @@ class DelayedLongFetch(DelayedOperation):
             if not (yield from self._has_changed()):
                 continue
             self._reads = None
-            reads = yield from read_in_turns(self._replicas, self._fetched, self._limits, self._turn_is_over)
+            reads = yield from read_in_turns(
+                self._replicas, self._fetched, self._limits, self._turn_is_over, is_first=False
+            )
             self._positions = reads.positions
             if not self.completed and (reads.size >= self._limits.min_bytes or reads.urgent):
                 self._reads = reads

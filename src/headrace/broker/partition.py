@@ -171,10 +171,14 @@ class Partition(PartitionFields):
             return False
         return log.update_high_watermark(end) > before
 
+    def check_replica(self, broker_id: int) -> None:
+        """Raises NotLeaderForPartitionError if a broker has no replica of this partition."""
+        if broker_id not in self.replicas:
+            raise NotLeaderForPartitionError(f"Broker {broker_id} is not a replica of partition {self.tp}")
+
     def follower_fetched(self, replica_id: int, fetch_offset: int) -> bool:
-        """Notes that a follower has everything below an offset. Returns True if the high watermark advanced."""
-        if replica_id not in self.replicas:
-            raise NotLeaderForPartitionError(f"Broker {replica_id} is not a replica of partition {self.tp}")
+        """Notes that a follower has everything below an offset of this log. Returns True if the high watermark
+        advanced."""
         self._follower_ends[replica_id] = fetch_offset
         return self.update_high_watermark()
 

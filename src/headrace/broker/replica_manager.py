@@ -11,9 +11,10 @@ from functools import partial
 from headrace.broker.config.dynamic import TopicConfig
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import Purgatory
-from headrace.cluster.commands import LeaderAndIsr, PartitionState, StopReplica
+from headrace.cluster.commands import LeaderAndIsr, PartitionState, ReplicaToStop, StopReplica
 from headrace.common.background import WorkResult
 from headrace.common.errors import (
+    FencedLeaderEpochError,
     KafkaError,
     KafkaStorageError,
     ReplicaNotAvailableError,
@@ -47,6 +48,8 @@ class ReplicaManager:
         self._checkpointing: set[LogDirectory] = set()
         self._failed_creations: dict[str, dict[int, KafkaStorageError]] = {}
         """The partitions, by topic and index, whose logs could not be created; the controller retries them."""
+        self._stopped_high_watermarks: dict[TopicPartition, int] = {}
+        """The high watermarks of replicas that were stopped but not deleted. They may become replicas again."""
 
     # ---- finding
 
@@ -93,24 +96,43 @@ class ReplicaManager:
                 f"Broker {self.node_id} is not a replica of partition {tp}, which has replicas {state.replicas}"
             )
         partition = self.get(tp.topic, tp.partition)
-        if partition is not None and state.leader_epoch < partition.leader_epoch:
+        if partition is not None and partition.topic_id != state.topic_id:
+            _logger.warning(
+                "Partition %s: the topic was created again, replacing topic id %s by %s",
+                tp,
+                partition.topic_id,
+                state.topic_id,
+            )
+            self._remove(tp)
+            partition = None
+        if partition is not None and _is_older(state, partition):
             _logger.info(
-                "Partition %s: ignoring the controller's leader epoch %d, the current epoch is %d",
+                "Partition %s: ignoring the controller's leader epoch %d and partition epoch %d, the current epochs "
+                "are %d and %d",
                 tp,
                 state.leader_epoch,
+                state.partition_epoch,
                 partition.leader_epoch,
+                partition.partition_epoch,
             )
             return
         log = self._create_log(state)
         if partition is None:
             partition = Partition(tp, self.node_id, self._config_of)
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
-            directory = self.logs.directory_of(tp)
-            log.update_high_watermark(directory.high_watermarks.get(tp, 0) if directory is not None else 0)
+            log.update_high_watermark(self._last_high_watermark(tp))
         if partition.become(state, log):
             self._role_changed(partition)
         else:
             self.appended(partition)  # fewer in-sync replicas may have advanced the high watermark
+
+    def _last_high_watermark(self, tp: TopicPartition) -> int:
+        """Returns the high watermark of a replica when it was stopped, or when it was last written to disk."""
+        stopped = self._stopped_high_watermarks.pop(tp, None)
+        if stopped is not None:
+            return stopped
+        directory = self.logs.directory_of(tp)
+        return directory.high_watermarks.get(tp, 0) if directory is not None else 0
 
     def _role_changed(self, partition: Partition) -> None:
         """Completes requests that waited for the previous leader, and notifies the listeners."""
@@ -167,14 +189,34 @@ class ReplicaManager:
                 self._attempt(log.tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
 
     def _move_stray_log(self, log: Log, reason: str) -> None:
+        self._stopped_high_watermarks.pop(log.tp, None)
         path = self.logs.move_stray_log(log.tp)
         _logger.warning("Partition %s: found a stray log, keeping it unused in %s: %s", log.tp, path, reason)
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
         """Stops serving partitions and deletes their logs if requested. Returns an error code for each."""
-        return {tp: self._attempt(tp, partial(self._stop, tp, delete)) for tp, _, delete in command.partitions}
+        return {replica.tp: self._attempt(replica.tp, partial(self._stop, replica)) for replica in command.partitions}
 
-    def _stop(self, tp: TopicPartition, delete: bool) -> None:
+    def _stop(self, replica: ReplicaToStop) -> None:
+        tp = replica.tp
+        partition = self.get(tp.topic, tp.partition)
+        if partition is not None and 0 <= replica.leader_epoch < partition.leader_epoch:
+            raise FencedLeaderEpochError(
+                f"The controller stops partition {tp} in leader epoch {replica.leader_epoch}, but the current epoch is "
+                f"{partition.leader_epoch}"
+            )
+        self._remove(tp)
+        log = self.logs.get(tp)
+        if replica.delete:
+            self._forget_failed_creation(tp)
+            self._stopped_high_watermarks.pop(tp, None)
+            if log is not None:
+                self.logs.delete(tp)
+        elif partition is not None and log is not None:
+            self._stopped_high_watermarks[tp] = log.high_watermark
+
+    def _remove(self, tp: TopicPartition) -> None:
+        """Stops serving a partition. Its log stays."""
         partitions = self._topics.get(tp.topic, {})
         partition = partitions.pop(tp.partition, None)
         if not partitions:
@@ -182,10 +224,6 @@ class ReplicaManager:
         if partition is not None:
             partition.is_leader = False
             self._role_changed(partition)
-        if delete:
-            self._forget_failed_creation(tp)
-            if self.logs.get(tp) is not None:
-                self.logs.delete(tp)
 
     def _attempt(self, tp: TopicPartition, action: Callable[[], None]) -> int:
         try:
@@ -210,19 +248,33 @@ class ReplicaManager:
                 self._role_changed(partition)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks of all partitions to a checkpoint file in each log directory."""
-        checkpoints: dict[LogDirectory, dict[TopicPartition, int]] = {}
-        for partition in self:
-            directory = self.logs.directory_of(partition.tp)
-            if partition.log is not None and directory is not None and directory.online:
-                checkpoints.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
-        for directory, offsets in checkpoints.items():
+        """Writes the high watermarks of all partitions to a checkpoint file in each log directory.
+
+        Logs without a role keep their entries: they may get one again.
+        """
+        for directory, offsets in self._high_watermarks().items():
             # One write at a time for each directory, because they use the same temporary file.
             if directory not in self._checkpointing and offsets != directory.high_watermarks:
                 self._checkpointing.add(directory)
                 self.logs.runner.submit(
                     partial(directory.write_high_watermarks, offsets), partial(self._checkpointed, directory)
                 )
+
+    def _high_watermarks(self) -> dict[LogDirectory, dict[TopicPartition, int]]:
+        checkpoints: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        for log in self.logs:
+            tp = log.tp
+            directory = self.logs.directory_of(tp)
+            if directory is None or not directory.online:
+                continue
+            partition = self.get(tp.topic, tp.partition)
+            if partition is not None:
+                offset = partition.log.high_watermark if partition.log is not None else None
+            else:
+                offset = self._stopped_high_watermarks.get(tp, directory.high_watermarks.get(tp))
+            if offset is not None:
+                checkpoints.setdefault(directory, {})[tp] = offset
+        return checkpoints
 
     def _checkpointed(self, directory: LogDirectory, result: WorkResult) -> None:
         self._checkpointing.discard(directory)
@@ -232,3 +284,9 @@ class ReplicaManager:
             )
         elif result.error is not None:
             self.logs.fail_directory(directory, f"Cannot write the high watermark checkpoint: {result.error}")
+
+
+def _is_older(state: PartitionState, partition: Partition) -> bool:
+    """Returns True if the controller's state is older than the partition's. An ISR change increases only the partition
+    epoch."""
+    return (state.leader_epoch, state.partition_epoch) < (partition.leader_epoch, partition.partition_epoch)

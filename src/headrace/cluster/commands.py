@@ -19,6 +19,8 @@ LEADER_DURING_DELETE = -2
 """The leader id of a partition that is being deleted."""
 EPOCH_DURING_DELETE = -2
 """The leader epoch in a StopReplica that deletes: it overrides every other epoch."""
+NO_EPOCH = -1
+"""The leader epoch in a StopReplica of an old controller, which does not send it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,10 +146,17 @@ class CoordinatorRuntime(Generic[S]):
     # ---- loading and unloading
 
     def load(self, partition: int, leader_epoch: int, log: PartitionLog) -> None:
-        """Loads a partition that this broker now leads. Does nothing if the leader epoch is not newer."""
+        """Loads a partition that this broker now leads.
+
+        A partition that is loaded already only gets the new leader epoch: this broker has led it all the time, so its
+        state is current.
+        """
         current = self._coordinators.get(partition)
         if current is not None:
             if leader_epoch <= current.leader_epoch:
+                return
+            if current.state is not _State.FAILED:
+                current.leader_epoch = leader_epoch
                 return
             self.unload(partition)
         self._open(partition, leader_epoch, log)

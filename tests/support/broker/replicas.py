@@ -59,8 +59,12 @@ class Replicas(ReplicaManager):
         assert self.apply(partition_state(tp, **changes)) == {tp: 0}
         return self.find(tp.topic, tp.partition)
 
-    def stop_replica(self, tp: TopicPartition = TP, *, delete: bool) -> int:
-        return self.stop(StopReplica(NODE, 1, 1, [ReplicaToStop(tp, 0, delete)]))[tp]
+    def stop_replica(self, tp: TopicPartition = TP, *, delete: bool, leader_epoch: int | None = None) -> int:
+        """Stops a replica in its leader epoch, or in another one."""
+        partition = self.get(tp.topic, tp.partition)
+        if leader_epoch is None:
+            leader_epoch = partition.leader_epoch if partition is not None else 0
+        return self.stop(StopReplica(NODE, 1, 1, [ReplicaToStop(tp, leader_epoch, delete)]))[tp]
 
     def pass_time(self, milliseconds: int) -> None:
         """Advances the clock and runs the timeouts that are due."""

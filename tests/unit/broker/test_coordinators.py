@@ -107,12 +107,21 @@ def test_commit_times_out(world: World) -> None:
     assert [type(error) for error in world.told] == [CoordinatorNotAvailableError]
 
 
-@pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 6}])
-def test_commit_fails_when_leadership_is_lost(world: World, change: dict[str, object]) -> None:
+def test_commit_fails_when_leadership_is_lost(world: World) -> None:
     world.log.when_committed(7, world.told.append)
-    vars(world.partition).update(change, replicated=100)
+    vars(world.partition).update(is_leader=False, replicated=100)
     world.wake()
     assert [type(error) for error in world.told] == [NotCoordinatorError]
+
+
+def test_commit_continues_in_a_new_epoch_of_the_same_leader(world: World) -> None:
+    world.log.when_committed(7, world.told.append)
+    vars(world.partition).update(leader_epoch=6)
+    world.wake()
+    assert world.told == []
+    vars(world.partition).update(replicated=8)
+    world.wake()
+    assert world.told == [None]
 
 
 def test_offline_partition_is_empty(world: World) -> None:

@@ -127,14 +127,12 @@ def test_timeout_0_does_not_wait(replicas: Replicas) -> None:
     assert produce.result() == [(TIMED_OUT, -1)]
 
 
-@pytest.mark.parametrize("how", ["another leader", "leader again in a new epoch", "stopped", "deleted", "disk failed"])
+@pytest.mark.parametrize("how", ["another leader", "stopped", "deleted", "disk failed"])
 def test_lost_leadership(replicas: Replicas, how: str) -> None:
     partition = replicas.lead(isr=ALL)
     produce = Produce(replicas, partition)
     if how == "another leader":
         replicas.lead(isr=ALL, leader=FOLLOWER, leader_epoch=1)
-    elif how == "leader again in a new epoch":
-        replicas.lead(isr=ALL, leader_epoch=1)
     elif how == "disk failed":
         replicas.directory_failed([TP])
     else:
@@ -143,11 +141,22 @@ def test_lost_leadership(replicas: Replicas, how: str) -> None:
     assert is_empty(replicas)
 
 
-def test_new_epoch_does_not_confirm_records_of_the_old_one(replicas: Replicas) -> None:
-    """Between two terms of this leader another one may have replaced the records at these offsets."""
+def test_new_epoch_of_the_same_leader_continues_the_wait(replicas: Replicas) -> None:
+    """A failed request would be sent again by a producer without idempotence, and written twice."""
     partition = replicas.lead(isr=(NODE, FOLLOWER))
     produce = Produce(replicas, partition)
-    replicas.lead(isr=(NODE,), replicas=ALL, leader_epoch=2)
+    replicas.lead(isr=(NODE, FOLLOWER), leader_epoch=1, partition_epoch=1)
+    assert produce.responses == 0
+    fetched(replicas, partition, FOLLOWER, 3)
+    assert produce.result() == [(0, 0)]
+
+
+def test_leader_that_lost_and_regained_leadership(replicas: Replicas) -> None:
+    """Another leader may have replaced the records at these offsets meanwhile."""
+    partition = replicas.lead(isr=(NODE, FOLLOWER))
+    produce = Produce(replicas, partition)
+    replicas.lead(isr=(NODE, FOLLOWER), leader=FOLLOWER, leader_epoch=1, partition_epoch=1)
+    replicas.lead(isr=(NODE,), replicas=ALL, leader_epoch=2, partition_epoch=2)
     assert partition.is_replicated(2)
     assert produce.result() == [(NOT_LEADER, -1)]
 

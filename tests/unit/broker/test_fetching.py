@@ -126,6 +126,16 @@ class TestReading:
         assert read.result is not None
         assert read.result.high_watermark == 1, "the follower learns the new high watermark"
 
+    @pytest.mark.parametrize("offset", [1000, 11])
+    def test_follower_beyond_log_end_does_not_advance_high_watermark(self, replicas: Replicas, offset: int) -> None:
+        partition = replicas.lead(isr=ISR)
+        append(replicas, partition, 10)
+        reads = read_partitions(replicas, [fetched(offset)], limits(replica_id=FOLLOWER))
+        assert isinstance(error_of(reads), OffsetOutOfRangeError)
+        assert partition.check_leader().high_watermark == 0
+        read_partitions(replicas, [fetched(10)], limits(replica_id=FOLLOWER))
+        assert partition.check_leader().high_watermark == 10
+
     def test_fetch_of_broker_without_replica(self, replicas: Replicas) -> None:
         replicas.lead(isr=ISR)
         reads = read_partitions(replicas, [fetched()], limits(replica_id=OTHER))
@@ -323,6 +333,18 @@ class TestDelayedFetch:
         assert fetch.responses == [], "the record is not committed"
         Fetch(replicas, fetched(1), replica_id=FOLLOWER)
         assert fetch.size == BATCH_BYTES
+
+    def test_notes_the_offset_of_a_follower_once(self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The follower may have fetched from a higher offset since this fetch arrived."""
+        noted: list[int] = []
+        monkeypatch.setattr(Partition, "follower_fetched", lambda _, __, offset: noted.append(offset))
+        partition = replicas.lead(isr=ISR)
+        waiting = Fetch(replicas, fetched(), replica_id=FOLLOWER, min_bytes=3 * BATCH_BYTES)
+        append(replicas, partition)
+        append(replicas, partition)
+        replicas.pass_time(MAX_WAIT_MS)
+        assert waiting.size == 2 * BATCH_BYTES
+        assert noted == [0]
 
     def test_read_committed_waits_for_end_of_transaction(self, replicas: Replicas) -> None:
         partition = replicas.lead()

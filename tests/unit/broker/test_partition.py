@@ -204,8 +204,8 @@ class TestHighWatermark:
         partition = replicas.lead(isr=ISR)
         partition.append(make_batch(4), 1)
         with pytest.raises(NotLeaderForPartitionError, match=f"Broker {OTHER} is not a replica of partition orders-0"):
-            partition.follower_fetched(OTHER, 4)
-        assert high_watermark(partition) == 0
+            partition.check_replica(OTHER)
+        partition.check_replica(FOLLOWER)
 
     def test_failed_append_changes_nothing(self, replicas: Replicas) -> None:
         partition = replicas.lead()

@@ -19,6 +19,7 @@ from tests.support.storage.logs import make_batch, names_in
 
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import DelayedOperation
+from headrace.cluster.commands import EPOCH_DURING_DELETE, NO_EPOCH
 from headrace.common.background import WorkResult
 from headrace.common.errors import (
     FencedLeaderEpochError,
@@ -107,6 +108,11 @@ class TestLeaderAndIsr:
         assert replicas.apply(partition_state(isr=ISR, leader=FOLLOWER, leader_epoch=4)) == {TP: 0}
         assert (partition.is_leader, partition.leader_epoch) == (True, 5)
 
+    def test_old_partition_epoch_is_ignored(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, leader_epoch=5, partition_epoch=8)
+        assert replicas.apply(partition_state(isr=(NODE,), replicas=ISR, leader_epoch=5, partition_epoch=7)) == {TP: 0}
+        assert (partition.isr, partition.partition_epoch) == (list(ISR), 8)
+
     def test_same_leader_epoch_changes_isr(self, replicas: Replicas) -> None:
         partition = replicas.lead(isr=ISR)
         replicas.lead(isr=(NODE,), replicas=ISR, partition_epoch=1)
@@ -161,6 +167,20 @@ class TestLeaderAndIsr:
             assert partition.log is not None
             assert (partition.log.high_watermark, partition.log.log_end_offset) == (3, 5)
 
+    def test_created_again_without_deletion(self, replicas: Replicas, tmp_path: Path) -> None:
+        """The new topic starts with lower epochs."""
+        old = replicas.lead(leader_epoch=5, partition_epoch=9)
+        old.append(make_batch(5), 1)
+        waits = watch(replicas, old)
+        partition = replicas.lead(topic_id=REPLACED_TOPIC_ID)
+        assert partition is not old
+        assert all(wait.completed for wait in waits)
+        assert not old.is_leader
+        assert (partition.topic_id, partition.leader_epoch) == (REPLACED_TOPIC_ID, 0)
+        log = partition.check_leader()
+        assert (log.log_end_offset, log.high_watermark) == (0, 0)
+        assert any(name.startswith("orders-0.") and name.endswith("-stray") for name in names_in(tmp_path))
+
     def test_replaced_topic_gets_an_empty_log(self, replicas: Replicas, tmp_path: Path) -> None:
         """The topic was deleted and created again while this broker was down."""
         replicas.lead().append(make_batch(5), 1)
@@ -185,6 +205,40 @@ class TestStopReplica:
         assert [each.tp for each in replicas] == [TP_1]
         assert (replicas.logs.get(TP) is None) is delete
         assert ("orders-0" not in names_in(tmp_path)) is delete
+
+    @pytest.mark.parametrize("delete", [True, False])
+    def test_old_leader_epoch_is_rejected(self, replicas: Replicas, delete: bool) -> None:
+        partition = replicas.lead(leader_epoch=5)
+        assert replicas.stop_replica(delete=delete, leader_epoch=0) == FencedLeaderEpochError.code
+        assert partition.is_leader
+        assert replicas.logs.get(TP) is not None
+
+    @pytest.mark.parametrize("epoch", [5, 6, EPOCH_DURING_DELETE, NO_EPOCH])
+    def test_valid_leader_epochs(self, replicas: Replicas, epoch: int) -> None:
+        replicas.lead(leader_epoch=5)
+        assert replicas.stop_replica(delete=True, leader_epoch=epoch) == 0
+        assert replicas.logs.get(TP) is None
+
+    def test_stopped_partition_keeps_its_high_watermark(self, tmp_path: Path) -> None:
+        """A replica that was stopped without deletion may become a replica again, also after a restart."""
+        with Replicas(tmp_path) as before:
+            partition = before.lead(isr=ISR)
+            partition.append(make_batch(5), 1)
+            partition.follower_fetched(FOLLOWER, 3)
+            before.lead(TP_1)
+            assert before.stop_replica(delete=False) == 0
+            before.checkpoint_high_watermarks()
+            partition = before.lead(isr=ISR, leader=FOLLOWER, leader_epoch=1)
+            assert partition.log is not None
+            assert partition.log.high_watermark == 3
+            before.stop_replica(delete=False)
+        with Replicas(tmp_path) as without_role:
+            without_role.lead(TP_1)
+            without_role.checkpoint_high_watermarks()
+        with Replicas(tmp_path) as after:
+            partition = after.lead(isr=ISR, leader=FOLLOWER, leader_epoch=2)
+            assert partition.log is not None
+            assert (partition.log.high_watermark, partition.log.log_end_offset) == (3, 5)
 
     def test_last_partition_of_topic(self, replicas: Replicas) -> None:
         replicas.lead()

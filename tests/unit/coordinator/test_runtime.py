@@ -198,13 +198,26 @@ def test_unload_during_load(bench: Bench[Counters], answers: Answers) -> None:
         bench.runtime.shard(0)
 
 
-def test_old_or_known_leader_epoch_does_not_reload(bench: Bench[Counters]) -> None:
+def test_leader_epoch_of_the_same_leader_does_not_reload(bench: Bench[Counters]) -> None:
     before = bench.shard
-    bench.runtime.load(0, bench.epoch, bench.log)
-    bench.runtime.load(0, bench.epoch - 1, bench.log)
-    assert bench.shard is before
+    for epoch in (bench.epoch, bench.epoch - 1, bench.epoch + 1):
+        bench.runtime.load(0, epoch, bench.log)
+        assert bench.shard is before
+    bench.runtime.unload(0, bench.epoch)
+    assert bench.shard is before, "this epoch is over"
+    bench.runtime.unload(0, bench.epoch + 1)
+    assert 0 not in bench.runtime
+
+
+def test_new_leader_epoch_loads_a_failed_partition_again(bench: Bench[Counters]) -> None:
+    bench.log.append(_batch(b"poison"))
+    bench.reload()
+    with pytest.raises(CoordinatorNotAvailableError):
+        bench.runtime.shard(0)
+    bench.log.batches.pop()
     bench.runtime.load(0, bench.epoch + 1, bench.log)
-    assert bench.shard is not before
+    bench.steps.run()
+    assert bench.runtime.shard(0) is not None
 
 
 def test_failed_load(bench: Bench[Counters]) -> None:

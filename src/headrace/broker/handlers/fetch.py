@@ -114,7 +114,7 @@ def _read_in_turns(
 
     def respond(reads: Reads | None) -> InTurns[HandlerResult]:
         if reads is None:
-            reads = yield from read_in_turns(replicas, fetch.partitions, limits, context.turn_is_over)
+            reads = yield from read_in_turns(replicas, fetch.partitions, limits, context.turn_is_over, is_first=False)
         return (yield from fetch.response_in_turns(reads))
 
     operation = DelayedLongFetch(
