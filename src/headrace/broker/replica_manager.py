@@ -179,14 +179,19 @@ class ReplicaManager:
             self._move_stray_log(log, f"it has topic id {log.topic_id}, the topic has {state.topic_id}")
         return self.logs.create(state.tp, state.topic_id)
 
-    def move_stray_logs(self, is_known: Callable[[TopicPartition], bool]) -> None:
+    def unassigned_logs(self) -> list[TopicPartition]:
+        """Returns the partitions that have a log but no role on this broker."""
+        return [log.tp for log in self.logs if self.get(log.tp.topic, log.tp.partition) is None]
+
+    def move_stray_logs(self, exists: Callable[[TopicPartition], bool]) -> None:
         """Renames the directories of logs whose partitions do not exist in the cluster.
 
         A topic that is created later must not find them under its name, and retention must not delete from them.
         """
-        for log in self.logs:
-            if self.get(log.tp.topic, log.tp.partition) is None and not is_known(log.tp):
-                self._attempt(log.tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
+        for tp in self.unassigned_logs():
+            log = self.logs.get(tp)
+            if log is not None and not exists(tp):
+                self._attempt(tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
 
     def _move_stray_log(self, log: Log, reason: str) -> None:
         self._stopped_high_watermarks.pop(log.tp, None)

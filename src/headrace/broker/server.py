@@ -13,9 +13,10 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from headrace.broker import handlers
 from headrace.broker._fast_produce import FastProduce
@@ -48,7 +49,9 @@ from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.metadata_image import ImageChange, MetadataImage
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.registration import prepare_cluster, register_broker
+from headrace.cluster.store import NoNode
 from headrace.cluster.topics import TopicAdmin
+from headrace.cluster.znodes import TopicAssignment
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError, KafkaError, KafkaStorageError, StaleBrokerEpochError, code_of
 from headrace.common.ids import make_random
@@ -104,7 +107,7 @@ class Broker:
         """Set when the broker cannot continue because no log directory is online."""
         self._cleanup = AsyncExitStack()
         self._stops_cleanly = False
-        self._notifications: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- starting
 
@@ -166,7 +169,7 @@ class Broker:
                     directory.partitions,
                 )
         self.replicas = ReplicaManager(self.node_id, self.log_manager, self.dynamic_config.topic, self.driver.timer)
-        cleanup.push_async_callback(self._cancel_notifications)
+        cleanup.push_async_callback(self._cancel_tasks)
         self.log_manager.on_directory_failed = self._directory_failed
 
     def _create_coordinators(self, cleanup: AsyncExitStack) -> None:
@@ -277,9 +280,26 @@ class Broker:
                 f"{_READY_TIMEOUT_SECONDS:.0f} seconds"
             )
         await self.channel.wait_idle()
-        # A topic that is in the store but not in the image is being deleted, or its nodes cannot be decoded.
-        existing_topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
-        self.replicas.move_stray_logs(lambda tp: self._is_known(tp, existing_topics))
+        await self._move_stray_logs()
+
+    async def _move_stray_logs(self) -> None:
+        """Moves logs aside whose partitions do not exist according to the store. The image may be incomplete."""
+        assignments: dict[str, TopicAssignment | None] = {}
+        existing_topics = set(await self.store.children(znodes.TOPICS))
+        for topic in {tp.topic for tp in self.replicas.unassigned_logs()} & existing_topics:
+            try:
+                data, _ = await self.store.get(znodes.topic_path(topic))
+                assignments[topic] = znodes.decode_topic(topic, data)
+            except NoNode:
+                continue
+            except znodes.DamagedNode:
+                assignments[topic] = None  # the topic exists; its partitions are unknown
+
+        def exists(tp: TopicPartition) -> bool:
+            assignment = assignments.get(tp.topic)
+            return tp.topic in assignments and (assignment is None or tp.partition in assignment.partitions)
+
+        self.replicas.move_stray_logs(exists)
 
     def _start_serving(self) -> None:
         self._register_metrics()
@@ -369,12 +389,18 @@ class Broker:
 
     def _image_changed(self, change: ImageChange) -> None:
         for name in change.deleted_topics:
-            self.dynamic_config.forget_topic(name)
+            if self.image.has_topic(name):
+                # Created again under another id. The overrides may be those of the old topic or of the new one.
+                self._run_task(self._reload_topic_config(name))
+            else:
+                self.dynamic_config.forget_topic(name)
 
-    def _is_known(self, tp: TopicPartition, existing_topics: set[str]) -> bool:
-        if self.image.has_topic(tp.topic):
-            return self.image.partition(tp.topic, tp.partition) is not None
-        return tp.topic in existing_topics
+    async def _reload_topic_config(self, name: str) -> None:
+        entity = ConfigEntity(znodes.TOPIC_CONFIGS, name)
+        try:
+            self._config_changed(entity, await self.config_store.get(entity))
+        except HeadraceError as error:
+            _logger.error("Topic %s: cannot read its configs, keeping those of the deleted topic: %s", name, error)
 
     # ---- disks
 
@@ -393,9 +419,13 @@ class Broker:
     def _report_log_directories(self) -> None:
         """Makes the controller send all roles again. This broker's response names the replicas without a log, and the
         controller elects leaders accordingly."""
-        notification = asyncio.create_task(self._notify_controller())
-        self._notifications.add(notification)
-        notification.add_done_callback(self._notifications.discard)
+        self._run_task(self._notify_controller())
+
+    def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work in the background until the broker stops."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _notify_controller(self) -> None:
         path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
@@ -409,11 +439,11 @@ class Broker:
                 error,
             )
 
-    async def _cancel_notifications(self) -> None:
-        notifications = list(self._notifications)
-        for notification in notifications:
-            notification.cancel()
-        await asyncio.gather(*notifications, return_exceptions=True)
+    async def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- stopping
 

@@ -82,8 +82,11 @@ class CommandBatch:
         changed_partitions = [self._describe(tp) for tp in metadata if context.has_partition(tp)]
         all_partitions = [self._describe(tp) for tp in context.partitions()] if full_to else []
         for broker_id in sorted((metadata_to | full_to) & context.brokers.keys()):
-            is_full = broker_id in full_to
-            self._send_metadata(broker_id, all_partitions if is_full else changed_partitions, is_full)
+            if broker_id in full_to:
+                # A broker takes topics that are missing for deleted, but a damaged topic still exists.
+                self._send_metadata(broker_id, all_partitions, is_full=not context.damaged_topics)
+            else:
+                self._send_metadata(broker_id, changed_partitions, is_full=False)
         for broker_id in sorted(stop_replica.keys() & context.brokers.keys()):
             self._send_stop_replica(broker_id, stop_replica[broker_id])
 
@@ -101,7 +104,7 @@ class CommandBatch:
             epoch = context.brokers[broker_id].epoch
             self._send(broker_id, LeaderAndIsr(context.controller_id, context.epoch, epoch, states))
 
-    def _send_metadata(self, broker_id: int, states: list[PartitionState], is_full: bool) -> None:
+    def _send_metadata(self, broker_id: int, states: list[PartitionState], *, is_full: bool) -> None:
         context = self._context
         brokers = [context.brokers[live_id] for live_id in sorted(context.brokers)]
         epoch = context.brokers[broker_id].epoch

@@ -102,6 +102,8 @@ class ControllerContext:
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
+        self.damaged_topics: set[str] = set()
+        """Topics whose assignment is unreadable in the store. They exist, but the controller cannot serve them."""
         self.damaged_partitions: set[TopicPartition] = set()
         """Partitions whose leader and ISR are unreadable in the store."""
         self.replicas_on_offline_dirs: dict[int, set[TopicPartition]] = {}

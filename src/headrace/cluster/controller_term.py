@@ -135,6 +135,8 @@ class ControllerTerm:
         return dict(sorted(brokers.items()))
 
     async def _read_topic(self, topic: str) -> TopicAssignment | None:
+        damaged_topics = self.context.damaged_topics
+        damaged_topics.discard(topic)
         try:
             data, _ = await self.store.get(znodes.topic_path(topic), self._watches.topic)
             return znodes.decode_topic(topic, data)
@@ -143,6 +145,7 @@ class ControllerTerm:
         except znodes.DamagedNode as error:
             # One unreadable topic must not keep the other topics from getting leaders.
             _logger.error("Ignoring topic %s, its assignment is unreadable: %s", topic, error)
+            damaged_topics.add(topic)
             return None
 
     # ---- brokers
@@ -234,6 +237,7 @@ class ControllerTerm:
         for topic in [topic for topic in context.topics if topic not in names]:
             _logger.warning("Topic %s was removed from the store without a deletion; dropping it", topic)
             context.remove_topic(topic)
+        context.damaged_topics &= names
         new: list[TopicPartition] = []
         for name in sorted(names - context.topics.keys()):
             assignment = await self._read_topic(name)
@@ -291,6 +295,8 @@ class ControllerTerm:
 
     async def _delete_marks_of_unknown_topics(self, topics: Iterable[str]) -> None:
         for topic in topics:
+            if topic in self.context.damaged_topics:
+                continue  # it exists; the deletion waits until its assignment is readable
             _logger.info("Topic %s is marked for deletion but does not exist; removing the mark", topic)
             try:
                 await self.fenced.multi([Delete(znodes.delete_topic_path(topic))])

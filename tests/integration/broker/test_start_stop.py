@@ -5,6 +5,7 @@ import errno
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,16 +14,21 @@ from tests.support.cluster.fake_cluster import async_test
 from tests.support.net.wire_calls import batch, fetch, fetch_request, produce
 from tests.support.net.wire_client import ConnectionEnded, WireClient
 
+import headrace
+from headrace.admin import ConfigResource
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.server import STORE_FILE, Broker
 from headrace.cluster import fenced_store, znodes
+from headrace.cluster.command_batch import CommandBatch
+from headrace.cluster.commands import UpdateMetadata
 from headrace.cluster.embedded_store import EmbeddedStore
-from headrace.cluster.store import Operation, OperationResult, delete_tree
+from headrace.cluster.store import CoordinationStore, Operation, OperationResult, delete_tree
 from headrace.cluster.topic_deletion_manager import TopicDeletionManager
 from headrace.cluster.topics import TopicSpec
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
+from headrace.common.ids import Uuid
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 from headrace.testing import EmbeddedBroker
@@ -273,6 +279,108 @@ def test_recreated_topic_does_not_find_old_records(tmp_path: Path, caplog: pytes
         with WireClient(broker.address) as client:
             assert fetch(client, 0).high_watermark == 0
             assert produce(client, batch(b"new")).base_offset == 0
+
+
+async def damage(store: CoordinationStore, topic: str) -> bytes:
+    """Overwrites the assignment of a topic. Returns what it was."""
+    data, stat = await store.get(znodes.topic_path(topic))
+    await store.set(znodes.topic_path(topic), b"{", stat.version)
+    return data
+
+
+def commit(broker: EmbeddedBroker) -> None:
+    with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets("g", {headrace.TopicPartition("t", 0): 1})
+
+
+def committed(broker: EmbeddedBroker) -> int:
+    with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        return admin.list_group_offsets(["g"])["g"].offsets[headrace.TopicPartition("t", 0)].offset
+
+
+def test_damaged_topic_keeps_its_log_and_offsets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
+        with WireClient(broker.address) as client:
+            produce(client, batch(b"kept"))
+        commit(broker)
+        broker.stop()
+
+        async def change(data: bytes | None) -> bytes:
+            store = EmbeddedStore(tmp_path / STORE_FILE, SystemClock())
+            try:
+                if data is None:
+                    return await damage(store, "t")
+                _, stat = await store.get(znodes.topic_path("t"))
+                await store.set(znodes.topic_path("t"), data, stat.version)
+                return data
+            finally:
+                await store.close()
+
+        data = asyncio.run(change(None))
+        broker.start()
+        assert "Ignoring topic t, its assignment is unreadable" in caplog.text
+        assert (tmp_path / "t-0").exists()
+        broker.stop()
+        asyncio.run(change(data))
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert fetch(client, 0).high_watermark == 1
+        assert committed(broker) == 1
+
+
+def test_controller_that_cannot_read_a_topic_does_not_delete_its_offsets(tmp_path: Path) -> None:
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1, "other": 1}) as broker:
+        commit(broker)
+
+        async def fail_over(running: Broker) -> None:
+            await damage(running.store, "t")
+            await running.store.delete(znodes.CONTROLLER)
+
+        epoch = broker.call(lambda running: running.image.controller_epoch)
+        broker._await(fail_over)
+        broker.wait_until(lambda running: running.image.controller_epoch > epoch)
+        broker.create_topic("later")
+        assert broker.call(lambda running: running.image.has_topic("t"))
+        assert committed(broker) == 1
+
+
+def test_incomplete_metadata_does_not_move_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller may send the partitions of a topic in several requests."""
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
+        broker.stop()
+        send = CommandBatch._send
+
+        def send_first_partition(self: CommandBatch, broker_id: int, command: Any) -> None:
+            states = [state for state in command.partitions if state.tp.partition == 0]
+            send(self, broker_id, replace(command, partitions=states))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(CommandBatch, "_send", send_first_partition)
+            broker.start()
+            assert broker.call(lambda running: len(running.replicas)) == 1
+        assert not list(tmp_path.glob("*-stray"))
+        broker.restart()
+        assert broker.call(lambda running: len(running.replicas)) == 3
+
+
+def test_recreated_topic_keeps_its_configs() -> None:
+    """The broker gets the new topic's metadata without having learned of the old topic's deletion."""
+    with EmbeddedBroker(topics={"t": 1}) as broker:
+        with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.alter_configs([ConfigResource("topic", "t", {"retention.ms": "123456"})])
+        broker.wait_until(lambda running: running.dynamic_config.topic("t").log.retention_ms == 123456)
+
+        def replace_topic(running: Broker) -> None:
+            state = running.image.partition("t", 0)
+            assert state is not None
+            image = running.image
+            brokers = list(image.brokers.values())
+            states = [replace(state, topic_id=Uuid(int=99))]
+            image.apply(UpdateMetadata(image.controller_id, image.controller_epoch, running.epoch, brokers, states))
+
+        broker.call(replace_topic)
+        broker.wait_until(lambda running: not running._tasks)
+        assert broker.call(lambda running: running.dynamic_config.topic("t").log.retention_ms) == 123456
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
