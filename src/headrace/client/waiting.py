@@ -80,9 +80,12 @@ class LoopFuture(Generic[T]):
         self._run_callbacks()
 
     def _run_callbacks(self) -> None:
-        while self._callbacks:
-            with contextlib.suppress(IndexError):  # the other thread was first
-                self._callbacks.popleft()(self)
+        while True:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:  # none is left, or another thread took the last one
+                return
+            callback(self)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end of the coroutine, at most `timeout` seconds. Returns True if it has ended."""
