@@ -51,13 +51,14 @@ def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _objects(names: list[str], columns: list[pa.Array], rows: int) -> pa.Array:
     members = [
-        pc.binary_join_element_wise(f"{json.dumps(name, ensure_ascii=False)}:", column_to_json(column), "")
+        pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", column_to_json(column), "")
         for name, column in zip(names, columns, strict=True)
     ]
     if not members:
         return pa.repeat(pa.scalar("{}"), rows)
-    joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", joined, "}", "")
+    # Arrow can leave out nulls when it joins, but it loses rows in which all values are null.
+    joined = pc.binary_join_element_wise("{", *(pc.fill_null(member, "") for member in members), "}", "")
+    return pc.replace_substring(joined, "{,", "{", max_replacements=1)
 
 
 def _quoted(column: pa.Array) -> pa.Array:
