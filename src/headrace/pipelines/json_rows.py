@@ -2,7 +2,8 @@
 
     strings       escaped as Spark does: `"`, `\\`, and control characters; other characters are written unchanged
     timestamps    2026-03-04T05:06:07.089Z; without a time zone: 2026-03-04T05:06:07.089
-    doubles       as in Java: 1.0, 1.5E10, "NaN"; with the fewest digits that identify the number
+    doubles       as in Java: 1.0, 1.5E10, "NaN"; with the fewest digits that identify the number (before Java 19 a few
+                  numbers had one digit more)
     binary        base64
     nulls         are left out of objects, and written as null in lists and maps
 

@@ -126,11 +126,11 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
 class BatchResult:
     """The output of one batch."""
 
-    rows: int | None = None
-    """Rows read, if the runner knows the number better than Spark."""
     outputs: dict[str, int] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     replayed: bool = False
+    rows: int | None = None
+    """Rows read, if the runner knows the number better than Spark."""
 
 
 def source_lag(sources: Any) -> int | None:

@@ -15,7 +15,21 @@ from headrace.pipelines.pipeline import DEAD_LETTERS, SOURCE_COLUMNS, Topic
 
 UTC = dt.UTC
 TEXTS = ['say "hi"', "back\\slash", "", None, "tab\tline\r\nbell\x07\x1f\x7f\b\f", "日本 é 😀 \u2028", "/slash", "{,}"]
-DOUBLES = [0.0, -0.0, 1.0, 0.1, 123456.789, 1e7, 9999999.0, 1e-3, 9.99e-4, -1.5e300, 5e-324, float("nan"), float("inf")]
+DOUBLES = [
+    0.0,
+    -0.0,
+    1.0,
+    0.1,
+    123456.789,
+    1e7,
+    9999999.0,
+    1e-3,
+    9.99e-4,
+    -1.5e300,
+    2.5e-320,
+    float("nan"),
+    float("inf"),
+]
 TIMES = [
     dt.datetime(2026, 3, 4, 5, 6, 7, 89_999, UTC),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
