@@ -43,16 +43,34 @@ def check_rows(returned: Any, outputs: Mapping[str, tuple[Output, ...]]) -> dict
 
 
 def as_table(output: str, rows: Any) -> pa.Table:
-    """Returns rows as an Arrow table, without a copy."""
-    if isinstance(rows, pa.Table):
-        return rows
+    """Returns rows as an Arrow table. Views of text and bytes, as Polars returns them, become plain columns, because
+    few functions of pyarrow support views."""
     if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
-        return pa.table(rows)
-    raise PipelineError(
-        f"output {output!r}: transform returned {type(rows).__name__}; expected a pyarrow RecordBatch or Table"
-    )
+        table = pa.Table.from_batches([rows])
+    elif isinstance(rows, pa.Table):
+        table = rows
+    elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        table = pa.table(rows)
+    else:
+        raise PipelineError(
+            f"output {output!r}: transform returned {type(rows).__name__}; expected a pyarrow RecordBatch or Table"
+        )
+    schema = pa.schema([pa.field(field.name, _without_views(field.type)) for field in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_views(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _without_views(field.type)) for field in kind])
+    return kind
 
 
 def output_records(output: str, topic: Topic, table: pa.Table) -> pa.RecordBatch:
@@ -96,9 +114,9 @@ def _bytes(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return column
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_large_string(kind):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
         in_utc = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))

@@ -57,11 +57,14 @@ class StagedTable:
         hours = rows.select([DAY, HOUR]).group_by([DAY, HOUR]).aggregate([]).to_pylist()
         content = rows.drop_columns([DAY, HOUR])
         for hour in hours:
-            chosen = pc.and_(pc.equal(rows[DAY], hour[DAY]), pc.equal(rows[HOUR], hour[HOUR]))
+            if len(hours) == 1:
+                part = content
+            else:
+                part = content.filter(pc.and_(pc.equal(rows[DAY], hour[DAY]), pc.equal(rows[HOUR], hour[HOUR])))
             place = f"{DAY}={hour[DAY]}/{HOUR}={hour[HOUR]}"
             name = f"{place}/{uuid.uuid4().hex}.parquet"
             fs.create_dir(f"{directory}/{place}", recursive=True)
-            parquet.write_table(content.filter(chosen), f"{directory}/{name}", filesystem=fs, compression="snappy")
+            parquet.write_table(part, f"{directory}/{name}", filesystem=fs, compression="snappy")
             self.files.append(name)
 
 

@@ -15,6 +15,7 @@ from headrace.pipelines.executors import count_executor_cores
 from headrace.pipelines.failures import describe_failure
 from headrace.pipelines.flow_query import FlowQuery, Run
 from headrace.pipelines.frame_query import FrameFlowQuery
+from headrace.pipelines.loading import modules_of_files
 from headrace.pipelines.pipeline import AnyFlow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
@@ -59,6 +60,7 @@ class Runner:
         """Creates missing output topics and starts a query for each flow."""
         self._started = self._clock.monotonic()
         prepare_topics(self._run.pipeline, self._run.settings.bootstrap_servers, self._run.settings.client)
+        _pickle_files_by_value()
         try:
             for flow in self._run.pipeline.flows:
                 with _starting(flow):
@@ -132,6 +134,14 @@ class Runner:
         active = list(self._queries)
         while active := [query for query in active if not query.stop_if_idle()]:
             self._clock.sleep(_STOP_POLL_SECONDS)
+
+
+def _pickle_files_by_value() -> None:
+    """Lets functions of pipeline files run in Spark's workers, which cannot import these files."""
+    from pyspark import cloudpickle
+
+    for module in modules_of_files():
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _create_query(run: Run, flow: AnyFlow) -> FlowQuery:

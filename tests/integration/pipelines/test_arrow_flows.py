@@ -160,7 +160,6 @@ def test_several_sources_are_one_query(spark: Any, broker: EmbeddedBroker, setti
 
     def transform(rows: pa.RecordBatch, task: Task) -> Any:
         assert rows.schema.names == ["value", "offset"]
-        assert set(pc.unique(rows["offset"]).to_pylist())
         prefix = f"{task.source}:{task.topic}:{task.partition}:".encode()
         return {"out": pa.table({"value": [prefix + value.as_py() for value in rows["value"]]})}
 
@@ -173,11 +172,8 @@ def test_several_sources_are_one_query(spark: Any, broker: EmbeddedBroker, setti
     pipeline = pass_on("atwo", transform, sources=sources)
     summary = Runner(pipeline, spark, settings).run()
     assert (summary.rows, summary.outputs) == (40, {"atwo-out": 40})
-    found = {
-        record.value.decode().split(":")[0] + record.value.decode().split(":")[1]
-        for record in records(servers, "atwo-out")
-    }
-    assert found == {"aatwo-a", "batwo-b", "xatwo-x1", "xatwo-x2"}
+    found = {tuple(record.value.decode().split(":")[:2]) for record in records(servers, "atwo-out")}
+    assert found == {("a", "atwo-a"), ("b", "atwo-b"), ("x", "atwo-x1"), ("x", "atwo-x2")}
     put(servers, "atwo-b", [("k", b"more")])
     assert Runner(pipeline, spark, settings).run().rows == 1
 
@@ -236,7 +232,6 @@ def test_polars_frames_and_several_places_of_an_output(
             lambda rows: {"dead_letters": rows},
             "dead letters need the columns of the source and 'reason'; missing: reason",
         ),
-        (lambda rows: {"out": pa.table({"id": [1]}), "dead_letters": rows.slice(0, 0)}, "missing: reason"),
         (
             lambda rows: {"out": pa.table({"n": pa.array([1], pa.duration("s"))})},
             "type duration.s. cannot be written as JSON",
@@ -246,11 +241,11 @@ def test_polars_frames_and_several_places_of_an_output(
 def test_errors_of_the_transformation(
     spark: Any, broker: EmbeddedBroker, settings: RunSettings, returned: Any, message: str
 ) -> None:
-    if "aerror-in" not in broker.topics:
-        broker.create_topic("aerror-in", 1)
-        put(broker.bootstrap_servers, "aerror-in", [("k", b"v"), ("k", b"w")])
-    pipeline = pass_on("aerror", lambda rows, task: returned(rows))
-    with pytest.raises(PipelineError, match=f"^flow pass failed: flow pass, aerror-in-0, offsets 0 to 1: .*{message}"):
+    topic = f"aerror-{settings.checkpoint.split('/')[-2]}"
+    broker.create_topic(topic, 1)
+    put(broker.bootstrap_servers, topic, [("k", b"v"), ("k", b"w")])
+    pipeline = pass_on("aerror", lambda rows, task: returned(rows), sources={"rows": Topic(topic)})
+    with pytest.raises(PipelineError, match=f"^flow pass failed: flow pass, {topic}-0, offsets 0 to 1: .*{message}"):
         Runner(pipeline, spark, settings).run()
     assert records(broker.bootstrap_servers, "aerror-out") == []
 
