@@ -113,12 +113,14 @@ class TaskStreamReader(StreamReader):
 
 def task_ranges(previous: Offsets, planned: Offsets, begin: Offsets, ends: Offsets) -> Iterator[TaskRange]:
     """Yields the tasks of a batch. `previous` and `planned` are the offsets in the checkpoint: of the previous batch
-    (none before the first) and of this one. `ends` may lack partitions that were deleted since."""
+    (none before the first) and of this one. `ends` has the offsets to read now; it may lack partitions without records,
+    and partitions that were deleted since."""
     before, after = _partitions_by_topic(previous), _partitions_by_topic(planned)
-    for tp in sorted(ends):
+    for tp in sorted(planned):
+        is_deleted = tp not in ends and planned[tp] > begin[tp]
         is_changed = tp.topic in before and before[tp.topic] != after[tp.topic]
-        if is_changed or ends[tp] > begin[tp]:
-            end = max(begin[tp], ends[tp])  # an end before the start: the log lost its end
+        end = max(begin[tp], ends.get(tp, begin[tp]))  # an end before the start: the log lost its end
+        if not is_deleted and (is_changed or end > begin[tp]):
             yield TaskRange(tp.topic, tp.partition, begin[tp], end, before[tp.topic] if is_changed else None)
 
 
