@@ -86,14 +86,17 @@ class ArrowFlowQuery(FlowQuery):
             table.name: TableBatch(frame.sparkSession, table, warehouse, query_id=query_id, batch_id=batch_id)
             for table in pipeline.tables
         }
-        incomplete = {name: table for name, table in tables.items() if table.begin()}
+        incomplete = {name for name, table in tables.items() if table.begin()}
         results = [TaskResult.from_bytes(row.result) for row in frame.collect()]
         known = {str(topic.name) for topic in pipeline.topics}
         outputs: dict[str, int] = {}
         for topic, rows in sum_by_name(result.outputs for result in results).items():
             name = topic if topic in known else _OTHER_TOPICS
             outputs[name] = outputs.get(name, 0) + rows
-        for name, table in incomplete.items():
+        for name, table in tables.items():
+            if name not in incomplete:
+                table.discard()
+                continue
             staged = [result.tables[name] for result in results if name in result.tables]
             rows = sum(part["rows"] for part in staged)
             if rows:

@@ -73,6 +73,10 @@ class TableBatch:
         self._files.delete(self.staged)
         return True
 
+    def discard(self) -> None:
+        """Deletes the staged files of a replay, if the table has the batch already."""
+        self._files.delete(self.staged)
+
     def staged_files(self) -> list[str]:
         """Returns the Parquet files in the staging directory, relative to it."""
         return [
