@@ -56,6 +56,8 @@ def test_processes_take_turns(broker: EmbeddedBroker, processes: tuple[Process, 
         assert not process.write(batch_id, "turns", f"{batch_id}")
         if batch_id == 3:
             assert first.write(3, "turns", "3"), "a replay in the same process"
+            with pytest.raises(WriterFencedError):
+                second.write(3, "turns", "3")  # it wrote batch 2, and does not know of batch 3
             assert second.write(3, "turns", "3"), "a replay in another process"
     assert written(broker, "turns") == ["0", "1", "2", "3", "4", "5"]
 
