@@ -8,27 +8,35 @@ Importing this package is quick: Spark is imported only when a pipeline runs.
 from typing import TYPE_CHECKING
 
 from headrace.common.lazy_exports import lazy_exports
+from headrace.pipelines.arrow_flow import ArrowFlow, PartitionState, Task
+from headrace.pipelines.arrow_pipeline import arrow_pipeline
 from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, PipelineError, Table, Topic, pipeline
 
 if TYPE_CHECKING:
     from headrace.pipelines.dead_letters import Parsed, dead_letter_value, parse_json
+    from headrace.pipelines.json_rows import rows_to_json
     from headrace.pipelines.run_settings import RunSettings
     from headrace.pipelines.runner import Runner, run
 
 __all__ = [
+    "ArrowFlow",
     "Batch",
     "Context",
     "Flow",
     "Parsed",
+    "PartitionState",
     "Pipeline",
     "PipelineError",
     "RunSettings",
     "Runner",
     "Table",
+    "Task",
     "Topic",
+    "arrow_pipeline",
     "dead_letter_value",
     "parse_json",
     "pipeline",
+    "rows_to_json",
     "run",
 ]
 
@@ -36,6 +44,7 @@ _MODULES = {
     "Parsed": "headrace.pipelines.dead_letters",
     "dead_letter_value": "headrace.pipelines.dead_letters",
     "parse_json": "headrace.pipelines.dead_letters",
+    "rows_to_json": "headrace.pipelines.json_rows",
     "Runner": "headrace.pipelines.runner",
     "RunSettings": "headrace.pipelines.run_settings",
     "run": "headrace.pipelines.runner",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_MAX_CHARS = 100_000
+MAX_CHARS = 100_000
 """The maximum length of a key or value. A character takes up to six bytes in JSON; a record may have 1 MB by
 default."""
 _CORRUPT = "_corrupt"
@@ -127,7 +127,7 @@ def dead_letter_value(reason: "Column") -> "Column":
             _encoding(key).alias("key_encoding"),
             _short_text(value).alias("value"),
             _encoding(value).alias("encoding"),
-            sf.when(sf.length(_full_text(value)) > _MAX_CHARS, sf.octet_length(value)).alias("value_bytes"),
+            sf.when(sf.length(_full_text(value)) > MAX_CHARS, sf.octet_length(value)).alias("value_bytes"),
         )
     )
 
@@ -136,7 +136,7 @@ def dead_letter_key() -> "Column":
     """Returns the key of a dead letter: the record's key, or null if it is too long to fit together with the value."""
     from pyspark.sql import functions as sf
 
-    return sf.when(sf.octet_length("key") <= _MAX_CHARS, sf.col("key"))
+    return sf.when(sf.octet_length("key") <= MAX_CHARS, sf.col("key"))
 
 
 def check_dead_letters(frame: "DataFrame") -> None:
@@ -156,7 +156,7 @@ def _full_text(column: "Column") -> "Column":
 def _short_text(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
-    return sf.substring(_full_text(column), 1, _MAX_CHARS)
+    return sf.substring(_full_text(column), 1, MAX_CHARS)
 
 
 def _encoding(column: "Column") -> "Column":

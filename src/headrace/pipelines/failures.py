@@ -15,7 +15,7 @@ _MAX_CHARS = 600
 _SPARK_MODULES = ("pyspark", "py4j")
 _SLOW_WORKER = "Python worker failed to connect back"
 _PERMANENT = ("AnalysisException", "ParseException")
-_PERMANENT_IN_TASKS = ("ConfigError: ", "NotDeterministicError: ")
+_PERMANENT_IN_TASKS = ("ConfigError: ", "NotDeterministicError: ", "TransformError: ", "StateFileError: ")
 
 
 def describe_failure(error: BaseException) -> str:
@@ -38,7 +38,8 @@ def retries_allowed(error: BaseException) -> int:
     """Returns the maximum number of consecutive retries of a batch after this error.
 
     - Errors from Spark may be temporary: a lost task, an unavailable broker.
-    - Errors of the pipeline's own code in the driver, invalid plans and invalid options are permanent.
+    - Errors of the pipeline's own code (in the driver, or in the transformation of an Arrow flow), invalid plans,
+      invalid options and damaged state files are permanent.
     - Spark's workers must start within ten seconds. A busy machine may miss this limit more than once.
     """
     text = str(error)

@@ -8,9 +8,35 @@ my_pipelines.py:orders    the pipeline named `orders` in the file
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from headrace.pipelines.built_in import BUILT_IN_PIPELINES
 from headrace.pipelines.pipeline import Pipeline, PipelineError
+
+_FILE_MODULE = "headrace_pipeline_"
+"""The prefix of the module names of pipeline files."""
+_INSTALLED = ("headrace", "__main__")
+"""Modules that workers can import, even if the pipeline's file is in a directory above them."""
+
+
+def modules_of_files() -> list[ModuleType]:
+    """Returns the modules of all loaded pipeline files, and their neighbours that they imported.
+
+    Spark's workers cannot import them: on a cluster the files do not exist there.
+    """
+    loaded = {name: Path(str(module.__file__)).resolve() for name, module in _loaded_modules()}
+    directories = {path.parent for name, path in loaded.items() if name.startswith(_FILE_MODULE)}
+    return [
+        module
+        for name, module in _loaded_modules()
+        if any(loaded[name].is_relative_to(directory) for directory in directories)
+        and name.partition(".")[0] not in _INSTALLED
+        and "site-packages" not in loaded[name].parts
+    ]
+
+
+def _loaded_modules() -> list[tuple[str, ModuleType]]:
+    return [(name, module) for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)]
 
 
 def load_pipeline(name: str) -> Pipeline:
@@ -30,7 +56,7 @@ def _pipelines_in_file(path: str) -> list[Pipeline]:
     file = Path(path)
     if not file.is_file():
         raise PipelineError(f"file not found: {path}")
-    spec = importlib.util.spec_from_file_location(f"headrace_pipeline_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(f"{_FILE_MODULE}{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

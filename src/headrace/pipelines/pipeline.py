@@ -1,6 +1,7 @@
 """The definition of a pipeline: a function from source frames to named output frames. Driver only, no Spark import.
 
-A `Pipeline` has one or more flows and names its outputs. A `Flow` is one streaming query:
+A `Pipeline` has one or more flows and names its outputs. A flow is one streaming query. There are two kinds: an
+`ArrowFlow` (see `arrow_flow`) and a `Flow`, which transforms data frames:
 
     sources ──> prepare (streaming frames in, ONE streaming frame out; all stateful work)
                    └──> split, for each micro-batch (a plain frame in, {output name: frame} out)
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.common.errors import HeadraceError
+from headrace.pipelines.arrow_flow import ArrowFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -133,6 +135,8 @@ class Batch(Context):
         return frame
 
 
+AnyFlow: TypeAlias = "Flow | ArrowFlow"
+
 _current: ContextVar["Batch | None"] = ContextVar("batch", default=None)
 
 
@@ -177,7 +181,7 @@ class Pipeline:
     """A named set of flows, and the topics and tables of their outputs."""
 
     name: str
-    flows: tuple[Flow, ...]
+    flows: tuple[AnyFlow, ...]
     outputs: Mapping[str, tuple[Output, ...]]
     description: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -187,7 +191,7 @@ class Pipeline:
     @staticmethod
     def of(
         name: str,
-        flows: Iterable[Flow],
+        flows: Iterable[AnyFlow],
         outputs: Mapping[str, Output | str | Sequence[Output]],
         *,
         description: str = "",
@@ -215,7 +219,7 @@ class Pipeline:
                     "text, a number, True or False"
                 )
         dead_letters = complete.pop(DEAD_LETTERS)
-        if len(complete) != 1 and any(flow.split is None for flow in flows):
+        if len(complete) != 1 and any(isinstance(flow, Flow) and flow.split is None for flow in flows):
             raise PipelineError(
                 f"pipeline {name}: a flow without split needs exactly one output; the pipeline has {len(complete)}"
             )
@@ -269,23 +273,40 @@ def _convert(kind: type, value: object) -> Setting:
     return str(value)
 
 
-def _check_flow(pipeline_name: str, flow: Flow) -> None:
+def _check_flow(pipeline_name: str, flow: AnyFlow) -> None:
     where = f"pipeline {pipeline_name}, flow {flow.name!r}"
     if not _NAME.fullmatch(flow.name):
         raise PipelineError(f"{where}: invalid flow name: expected letters, digits, '-' and '_'")
     if not flow.sources:
         raise PipelineError(f"{where}: it has no sources")
+    if isinstance(flow, ArrowFlow):
+        _check_arrow_flow(where, flow)
+    else:
+        _check_data_frame_flow(where, flow)
+    for source, topic in flow.sources.items():
+        if (topic.name is None) == (topic.pattern is None):
+            raise PipelineError(f"{where}, source {source!r}: expected either a topic name or a pattern")
+        if unknown := sorted(set(topic.columns) - {*SOURCE_COLUMNS, "timestampType", "headers"}):
+            raise PipelineError(f"{where}, source {source!r}: unknown columns: {', '.join(unknown)}")
+
+
+def _check_data_frame_flow(where: str, flow: Flow) -> None:
     if flow.prepare is None and flow.split is None:
         raise PipelineError(f"{where}: expected prepare, split or both; it has neither")
     if flow.output_mode not in _OUTPUT_MODES:
         raise PipelineError(
             f"{where}: invalid output mode {flow.output_mode!r}: expected one of {', '.join(_OUTPUT_MODES)}"
         )
-    for source, topic in flow.sources.items():
-        if (topic.name is None) == (topic.pattern is None):
-            raise PipelineError(f"{where}, source {source!r}: expected either a topic name or a pattern")
-        if unknown := sorted(set(topic.columns) - {*SOURCE_COLUMNS, "timestampType", "headers"}):
-            raise PipelineError(f"{where}, source {source!r}: unknown columns: {', '.join(unknown)}")
+
+
+def _check_arrow_flow(where: str, flow: ArrowFlow) -> None:
+    if not callable(flow.transform):
+        raise PipelineError(f"{where}: transform is {flow.transform!r}; expected a function")
+    if flow.state is not None and not callable(flow.state):
+        raise PipelineError(f"{where}: state is {flow.state!r}; expected a function that returns an empty state")
+    topics = [name.strip() for topic in flow.sources.values() for name in (topic.name or "").split(",") if name.strip()]
+    if repeated := sorted({name for name in topics if topics.count(name) > 1}):
+        raise PipelineError(f"{where}: two sources read the topic {repeated[0]!r}; expected each topic once")
 
 
 def _places(pipeline_name: str, output: str, places: Output | str | Sequence[Output]) -> tuple[Output, ...]:

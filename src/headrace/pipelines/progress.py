@@ -7,9 +7,11 @@ both.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from headrace.common.clock import Clock, SystemClock
+
+Number = TypeVar("Number", int, int | float)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Summary:
 
     @property
     def outputs(self) -> dict[str, int]:
-        return _sum_by_name(totals.outputs for totals in self.flows.values())
+        return sum_by_name(totals.outputs for totals in self.flows.values())
 
     @property
     def rows_per_second(self) -> float:
@@ -92,11 +94,12 @@ class Summary:
         return self.rows / busy if busy else 0.0
 
 
-def _sum_by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for rows_by_name in counts:
-        for name, rows in rows_by_name.items():
-            total[name] = total.get(name, 0) + rows
+def sum_by_name(counts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    """Adds up numbers that have the same name."""
+    total: dict[str, Number] = {}
+    for numbers in counts:
+        for name, number in numbers.items():
+            total[name] = total[name] + number if name in total else number
     return total
 
 
@@ -108,7 +111,7 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
         flow,
         int(reported["batchId"]),
         str(reported["timestamp"]),
-        rows=int(reported.get("numInputRows", 0)),
+        rows=int(reported.get("numInputRows", 0)) if written.rows is None else written.rows,
         seconds=phases.get("triggerExecution", 0) / 1000,
         lag=source_lag(reported.get("sources", [])),
         outputs=written.outputs,
@@ -126,6 +129,8 @@ class BatchResult:
     outputs: dict[str, int] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     replayed: bool = False
+    rows: int | None = None
+    """Rows read, if the runner knows the number better than Spark."""
 
 
 def source_lag(sources: Any) -> int | None:

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.common.clock import Clock, SystemClock
+from headrace.pipelines.arrow_flow import ArrowFlow
+from headrace.pipelines.arrow_query import ArrowFlowQuery
 from headrace.pipelines.executors import count_executor_cores
 from headrace.pipelines.failures import describe_failure
 from headrace.pipelines.flow_query import FlowQuery, Run
-from headrace.pipelines.pipeline import Flow, Pipeline, PipelineError
+from headrace.pipelines.frame_query import FrameFlowQuery
+from headrace.pipelines.loading import modules_of_files
+from headrace.pipelines.pipeline import AnyFlow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
 from headrace.pipelines.topics import prepare_topics
@@ -56,10 +60,11 @@ class Runner:
         """Creates missing output topics and starts a query for each flow."""
         self._started = self._clock.monotonic()
         prepare_topics(self._run.pipeline, self._run.settings.bootstrap_servers, self._run.settings.client)
+        _pickle_files_by_value()
         try:
             for flow in self._run.pipeline.flows:
                 with _starting(flow):
-                    self._queries.append(FlowQuery(self._run, flow))
+                    self._queries.append(_create_query(self._run, flow))
         except BaseException:
             self.request_stop()
             self._stop_between_batches()
@@ -131,8 +136,20 @@ class Runner:
             self._clock.sleep(_STOP_POLL_SECONDS)
 
 
+def _pickle_files_by_value() -> None:
+    """Lets functions of pipeline files run in Spark's workers, which cannot import these files."""
+    from pyspark import cloudpickle
+
+    for module in modules_of_files():
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _create_query(run: Run, flow: AnyFlow) -> FlowQuery:
+    return ArrowFlowQuery(run, flow) if isinstance(flow, ArrowFlow) else FrameFlowQuery(run, flow)
+
+
 @contextmanager
-def _starting(flow: Flow) -> Iterator[None]:
+def _starting(flow: AnyFlow) -> Iterator[None]:
     try:
         yield
     except PipelineError:

@@ -23,7 +23,7 @@ from headrace.pipelines.file_tree import FileTree
 from headrace.pipelines.pipeline import PipelineError, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DAY, HOUR = "day", "hour"
 _JOURNALS = "_headrace"
@@ -38,27 +38,67 @@ def write_table(
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    files = FileTree(frame.sparkSession, f"{warehouse}/{table.name}")
-    journal_directory = f"{files.root}/{_JOURNALS}/{query_id}"
-    staged, journal = f"{journal_directory}/{batch_id:010}", f"{journal_directory}/{batch_id:010}.json"
-    if files.exists(journal):
-        _finish_moves(files, staged, journal)
+    batch = TableBatch(frame.sparkSession, table, warehouse, query_id=query_id, batch_id=batch_id)
+    if not batch.begin():
         return None
-    files.delete(staged)
     observation = Observation()
     rows = with_day_and_hour(frame, table).observe(observation, sf.count("*").alias("rows"))
-    rows.coalesce(files_per_hour).write.partitionBy(DAY, HOUR).parquet(staged)
+    rows.coalesce(files_per_hour).write.partitionBy(DAY, HOUR).parquet(batch.staged)
     count = int(observation.get["rows"])
-    moves = _moves(files.tree(staged), f"{query_id}-{batch_id:010}")
-    if count and not moves:
-        raise PipelineError(
-            f"table {table.name}: tasks wrote {count} rows, but the driver sees no files in {files.root}: "
-            "the warehouse must be on storage that the driver and all workers share"
-        )
-    files.write(journal, json.dumps({"rows": count, "moves": moves}, indent=0).encode())
-    _finish_moves(files, staged, journal)
-    _delete_old_journals(files, journal_directory, batch_id)
+    batch.commit(count, batch.staged_files())
     return count
+
+
+def staging_directory(table_root: str, query_id: str, batch_id: int) -> str:
+    """Returns the directory of the staged files of a batch."""
+    return f"{table_root}/{_JOURNALS}/{query_id}/{batch_id:010}"
+
+
+class TableBatch:
+    """A batch of a table: its staged files and its journal."""
+
+    def __init__(self, spark: "SparkSession", table: Table, warehouse: str, *, query_id: str, batch_id: int) -> None:
+        self._table = table
+        self._files = FileTree(spark, f"{warehouse}/{table.name}")
+        self._prefix = f"{query_id}-{batch_id:010}"
+        self._batch_id = batch_id
+        self.staged = staging_directory(self._files.root, query_id, batch_id)
+        self._journal = f"{self.staged}.json"
+
+    def begin(self) -> bool:
+        """Prepares an empty staging directory. If the table has the batch already, completes it and returns False."""
+        if self._files.exists(self._journal):
+            _finish_moves(self._files, self.staged, self._journal)
+            return False
+        self._files.delete(self.staged)
+        return True
+
+    def discard(self) -> None:
+        """Deletes the staged files of a replay, if the table has the batch already."""
+        self._files.delete(self.staged)
+
+    def staged_files(self) -> list[str]:
+        """Returns the Parquet files in the staging directory, relative to it."""
+        return [
+            name
+            for name in self._files.tree(self.staged)
+            if name.endswith(".parquet") and not name.rpartition("/")[2].startswith(("_", "."))
+        ]
+
+    def commit(self, rows: int, staged_files: list[str]) -> None:
+        """Adds staged files with this number of rows to the table."""
+        moves = {
+            name: f"{name.rpartition('/')[0]}/{self._prefix}-{number:05}.parquet"
+            for number, name in enumerate(sorted(staged_files))
+        }
+        if rows and not (moves and all(self._files.exists(f"{self.staged}/{name}") for name in moves)):
+            raise PipelineError(
+                f"table {self._table.name}: tasks wrote {rows} rows, but the driver does not see their files in "
+                f"{self._files.root}: the warehouse must be on storage that the driver and all workers share"
+            )
+        self._files.write(self._journal, json.dumps({"rows": rows, "moves": moves}, indent=0).encode())
+        _finish_moves(self._files, self.staged, self._journal)
+        _delete_old_journals(self._files, self.staged.rpartition("/")[0], self._batch_id)
 
 
 def with_day_and_hour(frame: "DataFrame", table: Table) -> "DataFrame":
@@ -87,14 +127,6 @@ def _time(frame: "DataFrame", table: Table) -> "Column":
     raise PipelineError(
         f"table {table.name}: the time column {table.time!r} has type {type_name}; expected a timestamp or milliseconds"
     )
-
-
-def _moves(staged: list[str], prefix: str) -> dict[str, str]:
-    """Returns the path in the table of each staged file."""
-    written = [
-        name for name in staged if name.endswith(".parquet") and not name.rpartition("/")[2].startswith(("_", "."))
-    ]
-    return {name: f"{name.rpartition('/')[0]}/{prefix}-{number:05}.parquet" for number, name in enumerate(written)}
 
 
 def _finish_moves(files: FileTree, staged: str, journal: str) -> None:

@@ -7,7 +7,7 @@ Invariant: a record batch has exactly the Arrow schema that Spark derives from t
 compares them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.client.consumer.range_client import RangeColumns
 
-__all__ = ["RowsBuilder", "selected_columns", "source_schema"]
+__all__ = ["RowsBuilder", "columns_schema", "selected_columns", "source_schema"]
 
 HEADERS = "headers"
 _HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -52,6 +52,11 @@ def source_schema(include_headers: bool) -> StructType:
     return StructType(
         [StructField(name, kind) for name, kind in _COLUMNS.items() if include_headers or name != HEADERS]
     )
+
+
+def columns_schema(names: Collection[str]) -> StructType:
+    """Returns the schema of some of the source's columns, in the source's order."""
+    return StructType([StructField(name, kind) for name, kind in _COLUMNS.items() if name in names])
 
 
 def selected_columns(schema: StructType) -> list[str]:

@@ -45,7 +45,10 @@ class HeadraceDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from headrace.spark.stream import StreamReader
+        from headrace.spark.task_stream import TASK_OPTION, TaskStreamReader
 
+        if TASK_OPTION in self.options:
+            return TaskStreamReader(dict(self.options))
         return StreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -248,6 +248,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- tasks
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        options = self._options
+        ranges = ranges_between(*self._bounds(start, end))
+        return [
+            RangePartition.of(offset_range)
+            for offset_range in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def _bounds(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[Offsets, Offsets]:
+        """Returns the first offset of each partition in a batch, and the offset after its last one."""
         begin = {**from_spark(start), **start_of(end)}
         ends = from_spark(end)
         new_tps = ends.keys() - begin.keys()
@@ -256,12 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin.update(self._until_available(lambda: self._cluster.earliest(new_tps)))
         if end != self._last_planned:
             ends = self._until_available(lambda: self._check_replay(begin, from_spark(end)))
-        ranges = ranges_between(begin, ends)
-        options = self._options
-        return [
-            RangePartition.of(offset_range)
-            for offset_range in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+        return begin, ends
 
     def _check_replay(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Returns the end offsets of a replayed batch. Reports records that were lost since it was planned."""

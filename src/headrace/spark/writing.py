@@ -34,7 +34,14 @@ from headrace.spark.digest import RowDigest
 from headrace.spark.markers import Marker
 from headrace.spark.sink_options import SinkOptions
 
-__all__ = ["TaskPart", "WriteResult", "sink_admin", "write_at_least_once", "write_exactly_once"]
+__all__ = [
+    "TaskPart",
+    "WriteResult",
+    "acquire_transactional_id",
+    "sink_admin",
+    "write_at_least_once",
+    "write_exactly_once",
+]
 
 _CLOSE_SECONDS = 5.0
 """The time limit for a failed task to abort. Brokers abort open transactions themselves after their timeout."""
@@ -108,7 +115,7 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
         return WriteResult(0)
     with _CachedProducer(dict(options.producer_config), part.name) as borrowed:
         producer = borrowed.producer
-        _acquire_transactional_id(producer, part.name)
+        acquire_transactional_id(producer, part.name)
         marker = markers.read(sink_admin(options), part.name, is_owner=True)
         if marker is not None and marker.batch_id >= part.batch_id:
             for batch in _chain(first, batches):
@@ -131,7 +138,8 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
     return WriteResult(digest.rows)
 
 
-def _acquire_transactional_id(producer: Producer, name: str) -> None:
+def acquire_transactional_id(producer: Producer, name: str) -> None:
+    """Fences the previous owner of the transactional id and completes its transaction."""
     try:
         producer.init_transactions(name)
     except InvalidTransactionTimeoutError as error:

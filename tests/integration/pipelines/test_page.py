@@ -52,3 +52,22 @@ def test_orders_by_city(spark: Any, names: dict[str, Any], servers: str, tmp_pat
     summary = names["run_once"](names["cities"], servers, str(tmp_path))
     assert summary.outputs == {"other topics": 20, "orders_by_city_dead_letters": 1}
     assert len(values(servers, "orders_graz")) == 20, "the duplicate order is written once"
+
+
+def test_clean_orders(spark: Any, names: dict[str, Any], servers: str, tmp_path: Path) -> None:
+    summary = names["run_once"](names["clean_orders"], servers, str(tmp_path))
+    assert summary.outputs == {"clean_orders": 21, "clean": 21, "clean_orders_dead_letters": 1}
+    assert spark.read.parquet(f"{tmp_path}/tables/clean").where("day = '2026-03-04' and hour = 5").count() == 21
+    (letter,) = values(servers, "clean_orders_dead_letters")
+    assert (letter["reason"], letter["offset"]) == ("missing or wrong: city, amount, ts", 20)
+
+
+def test_seen_is_a_state(names: dict[str, Any]) -> None:
+    seen, copy = names["Seen"](), names["Seen"]()
+    assert [seen.is_new(key) for key in (b"a", b"b", b"a")] == [True, True, False]
+    copy.apply_delta(seen.take_delta())
+    assert (copy.keys, seen.take_delta()) == (seen.keys, b"")
+    restored = names["Seen"]()
+    restored.restore(seen.snapshot())
+    restored.merge(copy)
+    assert restored.keys == {b"a", b"b"}

@@ -21,7 +21,7 @@ from headrace.pipelines import (
     RunSettings,
     Table,
     Topic,
-    flow_query,
+    frame_query,
     parse_json,
     pipeline,
 )
@@ -110,7 +110,7 @@ def test_failed_batch_is_replayed_exactly_once(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flow_query, "write_table", crash)
+        patch.setattr(frame_query, "write_table", crash)
         with pytest.raises(PipelineError, match="flow half failed: the disk is gone"):
             Runner(orders_pipeline("half"), spark, settings).run()
     assert len(values(servers, "half-large")) == 20, "topics are written first"
@@ -140,7 +140,7 @@ def test_replay_of_written_tables_has_no_observations(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flow_query.FlowQuery, "_figures", crash)
+        patch.setattr(frame_query.FrameFlowQuery, "_figures", crash)
         with pytest.raises(PipelineError, match="gone"):
             Runner(done, spark, settings).run()
     summary = Runner(done, spark, settings).run()

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from tests.support.broker.process import eventually
-from tests.support.spark.cluster import descendants, kill_tree, start_headrace
+from tests.support.spark.cluster import descendants, kill_tree, python_workers, start_headrace
 from tests.support.spark.session import QUICK_JVM
 from tests.support.spark.topic_rows import put, values
 
@@ -275,17 +275,3 @@ def kill_workers(lab: Lab, process: subprocess.Popen[bytes]) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     lab.broker.faults.clear()
-
-
-def python_workers(pid: int) -> list[int]:
-    """Returns a driver's Python processes that run tasks: the children of a daemon. The driver has other Python
-    processes; killing one of those ends the query."""
-    found = []
-    for each in descendants(pid):
-        try:
-            command = Path(f"/proc/{each}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"daemon" in command and b"pyspark.worker" in command.split(b"\0"):
-            found += [child for child in descendants(each) if child not in found]
-    return found

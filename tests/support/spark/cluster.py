@@ -203,3 +203,17 @@ def start_python(
             stderr=log,
             env={**os.environ, **worker_environment(), **(environment or {})},
         )
+
+
+def python_workers(pid: int) -> list[int]:
+    """Returns a driver's Python processes that run tasks: the children of a daemon. The driver has other Python
+    processes; killing one of those ends the query."""
+    found = []
+    for each in descendants(pid):
+        try:
+            command = Path(f"/proc/{each}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"daemon" in command and b"pyspark.worker" in command.split(b"\0"):
+            found += [child for child in descendants(each) if child not in found]
+    return found

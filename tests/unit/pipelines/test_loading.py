@@ -8,7 +8,7 @@ import pytest
 
 from headrace.pipelines import PipelineError
 from headrace.pipelines.built_in import BUILT_IN_PIPELINES
-from headrace.pipelines.loading import load_pipeline
+from headrace.pipelines.loading import load_pipeline, modules_of_files
 
 ONE = """
 from headrace.pipelines import pipeline
@@ -93,3 +93,11 @@ def test_loading_and_listing_do_not_import_spark(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert "ods-dwd" in ran.stdout
+
+
+def test_modules_that_workers_cannot_import(tmp_path: Path) -> None:
+    (tmp_path / "rules_of_mine.py").write_text("LIMIT = 3")
+    load_pipeline(file(tmp_path, f"import json\nimport rules_of_mine\n{ONE}"))
+    names = {module.__name__ for module in modules_of_files() if str(tmp_path) in str(module.__file__)}
+    assert names == {"headrace_pipeline_mine", "rules_of_mine"}
+    assert not any(module.__name__.startswith("headrace.") for module in modules_of_files())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines import Flow, Pipeline, PipelineError, Table, Topic, pipeline
+from headrace.pipelines import ArrowFlow, Flow, Pipeline, PipelineError, Table, Topic, pipeline
 from headrace.pipelines.pipeline import current_batch, resolve_settings
 
 
@@ -15,6 +15,10 @@ def split(frame: Any, batch: Any) -> Any:
 
 def flow(name: str = "f", **more: Any) -> Flow:
     return Flow(name, **{"sources": {"s": Topic("s")}, "split": split, **more})
+
+
+def arrow_flow(**more: Any) -> ArrowFlow:
+    return ArrowFlow("f", **{"sources": {"s": Topic("s")}, "transform": split, **more})
 
 
 def test_dead_letters_have_a_default_topic() -> None:
@@ -48,6 +52,13 @@ def test_output_may_route_rows_by_topic_column() -> None:
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic()})], {}), "source 's': expected either a topic name"),
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", pattern="b")})], {}), "expected either a topic name"),
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", columns=("keys",))})], {}), "unknown columns: keys"),
+        (lambda: Pipeline.of("p", [arrow_flow(sources={})], {}), "flow 'f': it has no sources"),
+        (lambda: Pipeline.of("p", [arrow_flow(transform=None)], {}), "transform is None; expected a function"),
+        (lambda: Pipeline.of("p", [arrow_flow(state={})], {}), "state is {}; expected a function that returns"),
+        (
+            lambda: Pipeline.of("p", [arrow_flow(sources={"a": Topic("t, u"), "b": Topic("u")})], {}),
+            "two sources read the topic 'u'",
+        ),
         (lambda: Pipeline.of("p", [flow()], {"out": []}), "output 'out': expected at least one topic"),
         (lambda: Pipeline.of("p", [flow()], {"out": [1]}), "1 is neither a Topic nor a Table"),  # type: ignore[list-item]
         (lambda: Pipeline.of("p", [flow()], {"out": Topic(pattern="x")}), "only sources may have a pattern"),
@@ -148,3 +159,8 @@ def test_rejects_unknown_and_invalid_settings(given: dict[str, str], message: st
 
 def test_no_current_batch_outside_split() -> None:
     assert current_batch() is None
+
+
+def test_both_kinds_of_flows_in_a_pipeline() -> None:
+    flows = [flow("frames"), arrow_flow()]
+    assert Pipeline.of("p", flows, {"a": "a", "b": "b"}).flows == tuple(flows)
