@@ -14,7 +14,7 @@ from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, Pipeline
 
 if TYPE_CHECKING:
     from headrace.pipelines.dead_letters import Parsed, dead_letter_value, parse_json
-    from headrace.pipelines.json_rows import rows_to_json
+    from headrace.pipelines.json_output import rows_to_json
     from headrace.pipelines.run_settings import RunSettings
     from headrace.pipelines.runner import Runner, run
 
@@ -44,7 +44,7 @@ _MODULES = {
     "Parsed": "headrace.pipelines.dead_letters",
     "dead_letter_value": "headrace.pipelines.dead_letters",
     "parse_json": "headrace.pipelines.dead_letters",
-    "rows_to_json": "headrace.pipelines.json_rows",
+    "rows_to_json": "headrace.pipelines.json_output",
     "Runner": "headrace.pipelines.runner",
     "RunSettings": "headrace.pipelines.run_settings",
     "run": "headrace.pipelines.runner",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipelines.dead_letters import MAX_CHARS
-from headrace.pipelines.json_rows import column_to_json, rows_to_json
+from headrace.pipelines.json_output import column_to_json, rows_to_json
 from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SEQ, SOURCE, SOURCE_COLUMNS, Output, PipelineError, Topic
 from headrace.spark.columns import normalize
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipelines.json_rows import double_text, rows_to_json
+from headrace.pipelines.json_output import double_text, rows_to_json
 
 LEAVES = st.none() | st.text(st.sampled_from('ab"\\/{},\x00\x1f\x7f\b\f\n\r\té日😀\u2028'), max_size=8)
 
