@@ -935,12 +935,21 @@ cdef class JsonReader:
     def __dealloc__(self):
         release(&self.root)
 
-    def read(self, const uint8_t[::1] data, const int32_t[::1] offsets, valid, Py_ssize_t first, Py_ssize_t count, fallback):
+    def read(
+        self,
+        const uint8_t[::1] data,
+        const int32_t[::1] offsets,
+        valid,
+        Py_ssize_t first,
+        Py_ssize_t count,
+        fallback,
+    ):
         """Reads rows from the buffers of an Arrow array, beginning with row `first`.
 
         `valid`: the validity bitmap, or None. `fallback` gets the bytes of an unusual row. It returns the row as plain
         JSON, or an object that says why the row is invalid.
-        Returns the columns as buffers (see `_buffers`), and these objects by row. Null rows and invalid rows are null.
+        Returns the columns as buffers (see `_buffers`), the validity of the rows, these objects by row, and the unusual
+        rows that are valid. Null rows and invalid rows are null.
         """
         cdef const uint8_t[::1] bits
         cdef bint has_nulls = valid is not None
@@ -948,10 +957,11 @@ cdef class JsonReader:
         cdef Py_ssize_t row, position, begin, stop
         cdef Cursor cursor
         cdef dict invalid = {}
+        cdef list unusual = []
         if first < 0 or count < 0 or offsets.shape[0] < first + count + 1:
             raise ValueError(f"rows {first} to {first + count} are outside of the array")
         if has_nulls:
-            bits = valid
+            bits = memoryview(valid).cast("B")
             if bits.shape[0] * 8 < first + count:
                 raise ValueError("the validity bitmap is too short")
         memset(&cursor, 0, sizeof(Cursor))
@@ -969,8 +979,12 @@ cdef class JsonReader:
             cursor.is_trusted = False
             cursor.at, cursor.end = base + begin, base + stop
             if not read_row(&cursor, &self.root):
-                self.read_unusual(&cursor, row, PyBytes_FromStringAndSize(<const char*>(base + begin), stop - begin), fallback, invalid)
-        return [_buffers(&self.root.children[i]) for i in range(self.root.child_count)], _validity(&self.root), invalid
+                value = PyBytes_FromStringAndSize(<const char*>(base + begin), stop - begin)
+                self.read_unusual(&cursor, row, value, fallback, invalid)
+                if row not in invalid:
+                    unusual.append(row)
+        columns = [_buffers(&self.root.children[i]) for i in range(self.root.child_count)]
+        return columns, _validity(&self.root), invalid, unusual
 
     cdef int read_unusual(self, Cursor* cursor, Py_ssize_t row, bytes value, fallback, dict invalid) except -1:
         cdef bytes plain

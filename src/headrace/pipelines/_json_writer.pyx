@@ -213,7 +213,10 @@ cdef bint write_value(Bytes* to, Field* field, Py_ssize_t row) noexcept nogil:
     elif field.kind == DECIMAL:
         at = write_decimal(at, (<int64_t*>field.values)[row * 2], field.scale)
     elif field.kind == TIMESTAMP:
-        at = write_timestamp(at, (<int64_t*>field.values)[row])
+        at[0] = 34
+        at = write_timestamp(at + 1, (<int64_t*>field.values)[row])
+        at[0] = 34
+        at += 1
     elif field.values[row >> 3] >> (row & 7) & 1:
         memcpy(at, b"true", 4)
         at += 4
@@ -264,7 +267,7 @@ cdef const uint8_t* address(buffer) except? NULL:
     cdef const uint8_t[::1] view
     if buffer is None:
         return NULL
-    view = buffer
+    view = memoryview(buffer).cast("B")
     return &view[0] if view.shape[0] else <const uint8_t*>b""
 
 

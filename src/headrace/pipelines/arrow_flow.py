@@ -56,3 +56,11 @@ class ArrowFlow:
     sources: Mapping[str, Topic]
     transform: "Callable[[pa.RecordBatch, Task], Mapping[str, pa.RecordBatch | pa.Table]]"
     state: "Callable[[Task], PartitionState] | None" = None
+
+    prepare: None = None
+    output_mode: str = "append"
+    ordered: bool = False
+
+    @property
+    def split(self) -> "Callable[[pa.RecordBatch, Task], Mapping[str, pa.RecordBatch | pa.Table]]":
+        return self.transform

@@ -45,7 +45,11 @@ class JsonRows:
     """The result of `read_json`."""
 
     columns: "pa.StructArray"
+    """Null for rows without a value and for invalid rows."""
     invalid: dict[int, str]
+    """Why a row is invalid, by its number."""
+    unusual: list[int]
+    """The numbers of valid rows that are not plain JSON."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +94,14 @@ def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallbac
     array = _one_array(values).cast(pa.binary())
     valid, offsets, data = array.buffers()
     offsets = memoryview(offsets if offsets is not None and offsets.size else bytes(4)).cast("B").cast("i")
-    columns, validity, invalid = _reader(schema).read(
-        data if data is not None else b"", offsets, valid, array.offset, len(array), fallback
+    columns, validity, invalid, unusual = _reader(schema).read(
+        b"" if data is None else memoryview(data).cast("B"), offsets, valid, array.offset, len(array), fallback
     )
     children = [_array(field.type, column) for field, column in zip(schema, columns, strict=True)]
     bitmap = None if validity[0] is None else pa.py_buffer(validity[0])
     struct = pa.struct(list(schema))
     rows = pa.StructArray.from_buffers(struct, len(array), [bitmap], validity[1], 0, children)
-    return JsonRows(rows, invalid)
+    return JsonRows(rows, invalid, unusual)
 
 
 def json_members(columns: "Mapping[str, pa.Array]", *, opening: bytes = b"", raw: Iterable[str] = ()) -> "pa.Array":
