@@ -38,6 +38,7 @@ cdef enum:
     MAX_DEPTH = 20
     MAX_KEYS = 100
     MAX_TEXT = 0x7FFFFFFF
+    MAX_NAME = 10000
     MAX_PLAIN_DIGITS = 15
     MAX_DIGITS = 18
 
@@ -276,6 +277,17 @@ cdef bint find_quote(Cursor* cursor, const uint8_t** begin, const uint8_t** stop
     return False
 
 
+cdef bint find_name(Cursor* cursor, const uint8_t** begin, const uint8_t** stop) noexcept nogil:
+    """Reads the name of a field and its colon. Moves to the field's value."""
+    cdef bint has_escape = False
+    if not find_quote(cursor, begin, stop, &has_escape) or has_escape or stop[0] - begin[0] > MAX_NAME:
+        return False
+    if not skip_space(cursor) or cursor.at[0] != 58:
+        return False
+    cursor.at += 1
+    return skip_space(cursor)
+
+
 cdef inline int hex_digit(uint8_t byte) noexcept nogil:
     if 48 <= byte <= 57:
         return byte - 48
@@ -430,14 +442,8 @@ cdef bint skip_value(Cursor* cursor, int depth) noexcept nogil:
             cursor.at += 1
             return True
         while True:
-            if first == 123:
-                if not find_quote(cursor, &begin, &stop, &has_escape) or has_escape or not skip_space(cursor):
-                    return False
-                if cursor.at[0] != 58:
-                    return False
-                cursor.at += 1
-                if not skip_space(cursor):
-                    return False
+            if first == 123 and not find_name(cursor, &begin, &stop):
+                return False
             if not skip_value(cursor, depth + 1) or not skip_space(cursor):
                 return False
             if cursor.at[0] == closing:
@@ -460,37 +466,61 @@ cdef bint skip_value(Cursor* cursor, int depth) noexcept nogil:
 # ---- values as JSON text: without white space, with as few escapes as possible
 
 cdef bint copy_string(Cursor* cursor, Bytes* to) noexcept nogil:
+    """Copies a string. Java escapes characters of four bytes, as two halves of a surrogate pair."""
     cdef const uint8_t* at = NULL
     cdef const uint8_t* stop = NULL
+    cdef const uint8_t* each
     cdef bint has_escape = False
     cdef uint32_t character = 0
     cdef uint8_t* out
     if not find_quote(cursor, &at, &stop, &has_escape):
         return False
+    each = at
+    while not has_escape and each < stop:
+        has_escape = each[0] >= 0xF0
+        each += 1
     if not has_escape:
         return append(cursor, to, at - 1, stop - at + 2)
-    if not reserve(cursor, to, stop - at + 2):  # what is written is never longer than what is read
+    if not reserve(cursor, to, (stop - at) * 3 + 2):  # four bytes become twelve
         return False
     out = to.data + to.size
     out[0] = 34
     out += 1
     while at < stop:
-        if at[0] != 92:
+        if at[0] == 92:
+            at = read_escape(at, stop, &character)
+            if at == NULL:
+                return False
+            out += write_escaped(character, out)
+        elif at[0] >= 0xF0:
+            character = ((at[0] & 7) << 18) | ((at[1] & 63) << 12) | ((at[2] & 63) << 6) | (at[3] & 63)
+            out += write_escaped(character, out)
+            at += 4
+        else:
             out[0] = at[0]
             at += 1
             out += 1
-            continue
-        at = read_escape(at, stop, &character)
-        if at == NULL:
-            return False
-        out += write_escaped(character, out)
     out[0] = 34
     to.size = out + 1 - to.data
     return True
 
 
+cdef int write_unit(uint32_t unit, uint8_t* to) noexcept nogil:
+    """Writes a UTF-16 code unit as an escape."""
+    cdef int i
+    cdef uint8_t digit
+    to[0], to[1] = 92, 117
+    for i in range(4):
+        digit = (unit >> (12 - 4 * i)) & 15
+        to[2 + i] = digit + (48 if digit < 10 else 55)
+    return 6
+
+
 cdef int write_escaped(uint32_t character, uint8_t* to) noexcept nogil:
     cdef uint8_t short_form = 0
+    if character > 0xFFFF:
+        write_unit(0xD800 + ((character - 0x10000) >> 10), to)
+        return 6 + write_unit(0xDC00 + ((character - 0x10000) & 0x3FF), to + 6)
     if character >= 32 and character != 34 and character != 92:
         return encode(character, to)
     if character == 34 or character == 92:
@@ -505,14 +535,10 @@ cdef int write_escaped(uint32_t character, uint8_t* to) noexcept nogil:
         short_form = 98
     elif character == 12:
         short_form = 102
-    to[0] = 92
-    if short_form:
-        to[1] = short_form
-        return 2
-    memcpy(to + 1, b"u00", 3)
-    to[4] = 48 + <uint8_t>(character >> 4)
-    to[5] = <uint8_t>(character & 15) + (48 if (character & 15) < 10 else 55)
-    return 6
+    if not short_form:
+        return write_unit(character, to)
+    to[0], to[1] = 92, short_form
+    return 2
 
 
 cdef bint copy_number(Cursor* cursor, Bytes* to) noexcept nogil:
@@ -576,6 +602,8 @@ cdef bint copy_value(Cursor* cursor, Bytes* to, int depth) noexcept nogil:
                 if not copy_string(cursor, to) or not skip_space(cursor):
                     return False
                 key_size[key_count] = to.size - key_at[key_count]
+                if key_size[key_count] > MAX_NAME:
+                    return False
                 for i in range(key_count):
                     if key_size[i] == key_size[key_count] and memcmp(
                         to.data + key_at[i], to.data + key_at[key_count], key_size[i]
@@ -817,7 +845,6 @@ cdef Column* find_child(Column* column, const uint8_t* name, Py_ssize_t size) no
 cdef bint read_struct(Cursor* cursor, Column* column) noexcept nogil:
     cdef const uint8_t* begin = NULL
     cdef const uint8_t* stop = NULL
-    cdef bint has_escape = False
     cdef Py_ssize_t row = column.count
     cdef Column* child
     cdef int i
@@ -831,12 +858,7 @@ cdef bint read_struct(Cursor* cursor, Column* column) noexcept nogil:
         cursor.at += 1
     else:
         while True:
-            if not find_quote(cursor, &begin, &stop, &has_escape) or has_escape or not skip_space(cursor):
-                return False
-            if cursor.at[0] != 58:
-                return False
-            cursor.at += 1
-            if not skip_space(cursor):
+            if not find_name(cursor, &begin, &stop):
                 return False
             child = find_child(column, begin, stop - begin)
             if child == NULL:

@@ -146,11 +146,11 @@ cdef uint8_t* write_timestamp(uint8_t* to, int64_t micros) noexcept nogil:
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month = (5 * day_of_year + 2) // 153  # counted from March
     year = year_of_era + era * 400 + (month >= 10)
-    if year < 1:  # years before Christ
-        year = 1 - year
-    if year > 9999:
-        to[0] = 43
+    if year > 9999 or year < 0:
+        to[0] = 43 if year > 0 else 45
         to += 1
+        if year < 0:
+            year = -year
     to = write_digits(to, <uint64_t>year, 4)
     to[0] = 45
     to = write_digits(to + 1, <uint64_t>(month + (3 if month < 10 else -9)), 2)

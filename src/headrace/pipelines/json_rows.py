@@ -40,7 +40,7 @@ Row = dict[str, Any]
 Reader = Callable[["_Cursor"], Any]
 _INT64 = 1 << 63
 _TIMESTAMP = re.compile(
-    r"(\d{4}|\+\d{5,10})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\.(\d{1,3}))?", re.ASCII
+    r"(\d{4}|\+\d{5,10}|-(?!0+-)\d{4,10})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\.(\d{1,3}))?", re.ASCII
 )
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -275,15 +275,15 @@ def _read_date(cursor: _Cursor) -> int:
     match = _DATE.fullmatch(text)
     if match is not None:
         year, month, day = (int(part or 1) for part in match.groups())
-        days = _days_of(year, month, day, first_year=-9_999_999)
+        days = _days_of(year, month, day)
         if days is not None:
             return days
     raise Mismatch
 
 
-def _days_of(year: int, month: int, day: int, first_year: int = 1) -> int | None:
+def _days_of(year: int, month: int, day: int) -> int | None:
     """Returns the days since 1970, or None if there is no such date. Any year has the same calendar 400 years later."""
-    if year < first_year or not 1 <= month <= 12:
+    if not 1 <= month <= 12:
         return None
     cycles, year_of_cycle = divmod(year - 2000, 400)
     if not 1 <= day <= monthrange(2000 + year_of_cycle, month)[1]:
@@ -417,8 +417,8 @@ def _iso_date(days: int) -> str:
     cycles, day = divmod(days + date(1970, 1, 1).toordinal() - date(2000, 1, 1).toordinal(), 146_097)
     calendar = date.fromordinal(date(2000, 1, 1).toordinal() + day)
     year = calendar.year + cycles * 400
-    year = year if year > 0 else 1 - year  # years before Christ
-    return f"{'+' if year > 9999 else ''}{year:04d}-{calendar.month:02d}-{calendar.day:02d}"
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{calendar.month:02d}-{calendar.day:02d}"
 
 
 def _iso_time(micros: int) -> str:

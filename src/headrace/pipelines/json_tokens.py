@@ -26,6 +26,7 @@ _PLAIN_TEXT = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in ('"', 
 _ANY_TEXT = {quote: re.compile(rf"[^{quote}\\]*") for quote in ('"', "'")}
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_BASIC = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _TO_ESCAPE = re.compile('["\\\\\x00-\x1f]')
 _WRITTEN = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -121,7 +122,7 @@ class _Tokenizer:
                         name = self._name(opened[-1][2])
                     continue
             else:
-                self._scalar(character, name)
+                self._scalar(character, name, is_top=not opened)
             while opened:  # after a value
                 closing, outer, names = opened[-1]
                 character = self._next()
@@ -198,12 +199,13 @@ class _Tokenizer:
             raise NotJson
         return _ESCAPES[kind]
 
-    def _scalar(self, character: str, name: str | None) -> None:
+    def _scalar(self, character: str, name: str | None, is_top: bool) -> None:
         text = self._text
         for literal, kind in (("true", Kind.TRUE), ("false", Kind.FALSE), ("null", Kind.NULL)):
             if text.startswith(literal, self._at):
                 self._at += len(literal)
-                self._check_end()
+                if f"a{text[self._at : self._at + 1]}".isidentifier() and self._at < len(text):
+                    raise NotJson
                 return self._add(kind, name)
         if character in ('"', "'"):
             return self._add(Kind.STRING, name, self._string(character))
@@ -213,7 +215,7 @@ class _Tokenizer:
             whole, fraction, exponent = number.groups()
             if len(whole) + len(fraction or "") + len((exponent or "").lstrip("+-")) > _MAX_NUMBER:
                 raise NotJson
-            self._check_end()
+            self._check_end(is_top)
             if fraction is None and exponent is None:
                 return self._add(Kind.INTEGER, name, int(number.group()))
             return self._add(Kind.FLOAT, name, number.group())
@@ -221,12 +223,12 @@ class _Tokenizer:
         if no_number is None:
             raise NotJson
         self._at = no_number.end()
-        self._check_end()
+        self._check_end(is_top)
         return self._add(Kind.FLOAT, name, no_number.group())
 
-    def _check_end(self) -> None:
-        """Raises if a number or literal is followed by something else than the end of the value."""
-        if self._text[self._at : self._at + 1] not in ("", ",", "}", "]", " ", "\t", "\n", "\r"):
+    def _check_end(self, is_top: bool) -> None:
+        """Raises if a number at the top is not followed by white space."""
+        if is_top and self._text[self._at : self._at + 1] not in ("", " ", "\t", "\n", "\r"):
             raise NotJson
 
 
@@ -302,10 +304,15 @@ def write_tokens(tokens: list[Token], first: int) -> tuple[str, int]:
         at += 1
 
 
+def _surrogates(match: re.Match[str]) -> str:
+    """Returns a character outside of Unicode's basic plane as Jackson escapes it."""
+    units = memoryview(match.group().encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(f"\\u{unit:04X}" for unit in units)
+
+
 def _scalar_text(token: Token) -> str:
     if token.kind in (Kind.STRING, Kind.FIELD_NAME):
-        text = write_text(token.value)
-        return _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04X}", text)
+        return _NOT_BASIC.sub(_surrogates, write_text(token.value))
     if token.kind == Kind.INTEGER:
         return str(token.value)
     if token.kind == Kind.FLOAT:
