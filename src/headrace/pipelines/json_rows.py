@@ -45,6 +45,8 @@ _TIMESTAMP = re.compile(
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _EXACT = Context(prec=5000, rounding=ROUND_HALF_UP, Emin=-999_999_999, Emax=999_999_999)
+_FLOAT_NAMES = ("NaN", "+INF", "+Infinity", "Infinity", "-INF", "-Infinity")
+_WHOLE = re.compile(r"[+-]?\d+")
 _MICROS = 1_000_000
 _DAY = 86_400
 
@@ -227,7 +229,7 @@ def _read_float(cursor: _Cursor, bits: int) -> float:
         number = float(token.value) if abs(token.value) < 1 << 1023 else float_of(f"{token.value}e0")
     elif token.kind == Kind.FLOAT:
         number = float_of(token.value)
-    elif token.kind == Kind.STRING and token.value in ("NaN", "+INF", "+Infinity", "Infinity", "INF", "-INF", "-Infinity"):
+    elif token.kind == Kind.STRING and token.value in _FLOAT_NAMES:
         number = float_of(token.value)
     else:
         raise Mismatch
@@ -278,6 +280,8 @@ def _read_date(cursor: _Cursor) -> int:
         days = _days_of(year, month, day)
         if days is not None:
             return days
+    if _WHOLE.fullmatch(cursor.token.value) and -(1 << 31) <= int(cursor.token.value) < 1 << 31:
+        return int(cursor.token.value)  # days since 1970
     raise Mismatch
 
 
