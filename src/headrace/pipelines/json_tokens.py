@@ -84,13 +84,13 @@ def is_strict_json(text: str) -> bool:
 
 
 def is_single_json_value(text: str) -> bool:
-    """Returns whether a text is exactly one JSON value by the strict rules, in a list."""
+    """Returns whether a text is exactly one JSON value by the strict rules, and may be the element of a list."""
+    tokenizer = _Tokenizer(f"[{text}]", Rules.STRICT)
     try:
-        tokens = tokenize(f"[{text},0]", Rules.STRICT)
-        _, last = write_tokens(tokens, 1)
+        tokens = tokenizer.run()
     except NotJson:
         return False
-    return len(tokens) == last + 3
+    return len(tokens) > 2 and tokenizer.is_at_end and write_tokens(tokens, 1)[1] == len(tokens) - 2
 
 
 class _Tokenizer:
@@ -101,6 +101,10 @@ class _Tokenizer:
         self._plain_text = _ANY_TEXT if rules == Rules.PATH else _PLAIN_TEXT
         self._at = 0
         self._tokens: list[Token] = []
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._text)
 
     def run(self) -> list[Token]:
         if self._next() == "":

@@ -77,8 +77,9 @@ cdef class LogTime:
     """The log time of a partition, and the generation of each record.
 
     Log time is the median timestamp of the last 31 records. So a few records from the future do not change it.
-    A generation is a span of log time. When log time moves on, generations are skipped accordingly. When it goes back
-    by more than `max_back_ms`, most clocks were wrong before: the next generation begins at the new time.
+    The next generation begins when log time is `generation_ms` past the beginning of the current one, however far it
+    jumped: the records just before a jump are the newest ones. It also begins when log time goes back by more than
+    `max_back_ms`, because then most clocks were wrong before.
     """
 
     cdef int64_t[RECENT] recent
@@ -117,14 +118,9 @@ cdef class LogTime:
 
     cdef void move(self) noexcept nogil:
         cdef int64_t time_ms = self.ordered[(self.count - 1) // 2]
-        cdef int64_t steps
         if self.begin_ms < 0:
             self.begin_ms = time_ms
-        elif time_ms >= self.begin_ms + self.generation_ms:
-            steps = (time_ms - self.begin_ms) // self.generation_ms
-            self.generation += steps
-            self.begin_ms += steps * self.generation_ms
-        elif time_ms < self.begin_ms - self.max_back_ms:
+        elif time_ms >= self.begin_ms + self.generation_ms or time_ms < self.begin_ms - self.max_back_ms:
             self.generation += 1
             self.begin_ms = time_ms
 
