@@ -137,7 +137,9 @@ def join_pieces(*pieces: "bytes | pa.Array | tuple[pa.Array, pa.Array]") -> "pa.
             raise ValueError("a piece of a row must not be null")
         if rows is not None:
             rows = _one_array(rows).cast(pa.int32())
-            if len(rows) and not (rows.null_count == 0 and 0 <= pc.min(rows).as_py() <= pc.max(rows).as_py() < len(array)):
+            if len(rows) and not (
+                rows.null_count == 0 and 0 <= pc.min(rows).as_py() <= pc.max(rows).as_py() < len(array)
+            ):
                 raise ValueError("a row has a number outside of its array")
         length = len(array if rows is None else rows)
         if count not in (None, length):

@@ -227,9 +227,7 @@ def _read_float(cursor: _Cursor, bits: int) -> float:
     token = cursor.token
     if token.kind == Kind.INTEGER:
         number = float(token.value) if abs(token.value) < 1 << 1023 else float_of(f"{token.value}e0")
-    elif token.kind == Kind.FLOAT:
-        number = float_of(token.value)
-    elif token.kind == Kind.STRING and token.value in _FLOAT_NAMES:
+    elif token.kind == Kind.FLOAT or (token.kind == Kind.STRING and token.value in _FLOAT_NAMES):
         number = float_of(token.value)
     else:
         raise Mismatch
@@ -253,7 +251,7 @@ def _read_timestamp(cursor: _Cursor) -> int:
     token = cursor.token
     if token.kind == Kind.INTEGER and -_INT64 <= token.value < _INT64:
         micros = token.value * _MICROS
-        return (micros + _INT64) % (2 * _INT64) - _INT64  # seconds; Spark lets them overflow
+        return int((micros + _INT64) % (2 * _INT64) - _INT64)  # seconds; Spark lets them overflow
     match = _TIMESTAMP.fullmatch(token.value) if token.kind == Kind.STRING else None
     if match is None:
         raise Mismatch
@@ -349,7 +347,7 @@ def _find(cursor: _Cursor, names: list[str]) -> bool:
     while cursor.next_until(Kind.END_OBJECT):
         name = cursor.token.name
         cursor.at += 1
-        if cursor.token.kind == Kind.NULL or name != names[0] or found:
+        if found or name != names[0] or cursor.tokens[cursor.at].kind == Kind.NULL:
             cursor.skip_children()
         else:
             found = _find(cursor, names[1:])
@@ -396,7 +394,8 @@ def _write(value: Any, kind: "pa.DataType", is_plain: bool) -> str:
     if pa.types.is_list(kind):
         return f"[{','.join(_write(each, kind.value_type, is_plain) for each in value)}]"
     if pa.types.is_map(kind):
-        return f"{{{','.join(f'{write_text(name)}:{_write(each, kind.item_type, is_plain)}' for name, each in value.items())}}}"
+        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value.items())
+        return f"{{{','.join(entries)}}}"
     if pa.types.is_timestamp(kind) and not is_plain:
         return f'"{_iso_time(value)}"'
     if pa.types.is_date(kind):
@@ -413,7 +412,9 @@ def _java_decimal(number: Decimal) -> str:
 def _write_float32(number: float) -> str:
     if number != number or number in (float("inf"), float("-inf")):
         return f'"{java_name(number)}"'
-    digits = next(text for text in (f"{number:.{size}g}" for size in range(1, 18)) if _to_float32(float(text)) == number)
+    digits = next(
+        text for text in (f"{number:.{size}g}" for size in range(1, 18)) if _to_float32(float(text)) == number
+    )
     return java_float(digits)
 
 

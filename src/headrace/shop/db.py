@@ -43,7 +43,9 @@ class Tables:
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self.routes = dict(routes)
-        self.typed = {table: TableRows(table, route.columns) for table, route in routes.items() if route.columns is not None}
+        self.typed = {
+            table: TableRows(table, route.columns) for table, route in routes.items() if route.columns is not None
+        }
         self.untyped = frozenset(routes) - frozenset(self.typed)
 
 
@@ -120,7 +122,11 @@ def _text_reason(event: dict[str, Any], tables: Tables) -> str | None:
 
 
 def db_rows(
-    changes: Changes, routes: Mapping[str, Route], is_written: "pa.BooleanArray", keys: "pa.Array", partition: int,
+    changes: Changes,
+    routes: Mapping[str, Route],
+    is_written: "pa.BooleanArray",
+    keys: "pa.Array",
+    partition: int,
     offsets: "pa.Int64Array",
 ) -> "dict[str, pa.RecordBatch]":
     """Returns the rows (key and value) of the chosen changes by topic.
@@ -154,4 +160,3 @@ def _in_order(tables: "list[pa.Table]") -> "pa.RecordBatch":
     rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by("number")
     rows = rows.drop_columns("number").combine_chunks()
     return pa.record_batch({name: rows[name].chunk(0) for name in rows.column_names})
-

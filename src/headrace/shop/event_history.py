@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headrace.common.types import Buffer
+from headrace.pipelines.arrow_flow import PartitionState
 from headrace.shop._event_keys import LogTime
 from headrace.shop._hash_tables import DUPLICATE, KNOWN_DEVICE, FirstDays, IdSet
 
@@ -180,8 +181,9 @@ class EventHistory:
             raise ValueError("a snapshot can only be restored into an empty history")
         self.apply_delta(snapshot)
 
-    def merge(self, other: "EventHistory") -> None:
+    def merge(self, other: PartitionState) -> None:
         """Adds the history of another partition. Its generations keep their age; the later log time counts."""
+        assert isinstance(other, EventHistory)
         mine, others = self._time.save(), other._time.save()
         shift = mine[0] - others[0]
         latest = max(mine, (mine[0], *others[1:]), key=lambda time: time[1])

@@ -57,7 +57,10 @@ def _schema() -> "pa.Schema":
 def _fields(schema: str, is_trimmed: bool = True) -> "list[pa.Field]":
     from headrace.pipelines.sql_schema import parse_sql_schema
 
-    return [trimmed(field.name) if is_trimmed and str(field.type) == "string" else field for field in parse_sql_schema(schema)]
+    return [
+        trimmed(field.name) if is_trimmed and str(field.type) == "string" else field
+        for field in parse_sql_schema(schema)
+    ]
 
 
 @cache
@@ -120,7 +123,11 @@ def _reason(event: dict[str, Any] | None) -> str:
 
 
 def log_rows(
-    events: LogEvents, is_written: "pa.BooleanArray", is_new: "pa.BooleanArray", partition: int, offsets: "pa.Int64Array"
+    events: LogEvents,
+    is_written: "pa.BooleanArray",
+    is_new: "pa.BooleanArray",
+    partition: int,
+    offsets: "pa.Int64Array",
 ) -> "dict[str, pa.RecordBatch]":
     """Returns the rows (key and value) of the chosen events by topic.
 
@@ -191,4 +198,3 @@ def _trim(text: "pa.StringArray") -> "pa.StringArray":
 
     text = pc.ascii_trim(text, " ")
     return pc.if_else(pc.equal(text, ""), None, text)
-

@@ -8,7 +8,7 @@ of their records in the ODS topic.
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.pipelines.arrow_flow import ArrowFlow, Task
 from headrace.pipelines.pipeline import DEAD_LETTERS, SOURCE_COLUMNS, Pipeline, PipelineError, Topic
@@ -81,11 +81,10 @@ def _mark(
         devices = Devices(_hashes(events.device, rows)[0], _view(days, "q"), _view(new_flags, "q"))
     marks = history.mark(lows, highs, _view(generations.take(rows), "q"), devices)
     _add(task, duplicates=marks.count(DUPLICATE))
-    if not any(marks):
-        return pa.array(bytes(len(batch)), pa.uint8()) if len(batch) == 0 else _zeros(len(batch))
     all_marks = bytearray(len(batch))
-    for row, mark in zip(rows.to_pylist(), marks, strict=True):
-        all_marks[row] = mark
+    if any(marks):
+        for row, mark in zip(rows.to_pylist(), marks, strict=True):
+            all_marks[row] = mark
     return pa.Array.from_buffers(pa.uint8(), len(batch), [None, pa.py_buffer(all_marks)])
 
 
@@ -95,19 +94,13 @@ def _hashes(texts: "pa.StringArray", rows: "pa.Int32Array") -> tuple[bytes, byte
     return hash_texts(memoryview(data).cast("B") if data else b"", numbers, _view(rows, "i"))
 
 
-def _view(array: "pa.Array", kind: str) -> memoryview:
+def _view(array: "pa.Array", kind: Literal["i", "q"]) -> memoryview:
     """Returns the values of an array without nulls."""
     if not len(array):
         return memoryview(b"").cast(kind)
     width = array.type.bit_width // 8
     start = array.offset * width
     return memoryview(array.buffers()[1]).cast("B")[start : start + len(array) * width].cast(kind)
-
-
-def _zeros(count: int) -> "pa.UInt8Array":
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(bytes(count))])
 
 
 def _add(task: Task, **figures: int) -> None:
@@ -160,7 +153,9 @@ def make_ods_dwd(routes: Mapping[str, Route] = ROUTES, *, name: str = "ods-dwd")
     )
 
 
-def _route_other_topics(rows: "dict[str, pa.RecordBatch]", topics: Mapping[str, object]) -> "dict[str, pa.RecordBatch | pa.Table]":
+def _route_other_topics(
+    rows: "dict[str, pa.RecordBatch]", topics: Mapping[str, object]
+) -> "dict[str, pa.RecordBatch | pa.Table]":
     """Moves rows of topics that are no outputs to the output `rows`."""
     import pyarrow as pa
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from tests.support.shop.frames import TS
@@ -56,7 +56,7 @@ class ArrowRun:
     """The flow of `ods-dwd`, with the state of one source partition."""
 
     def __init__(self, pipeline: Pipeline, source: str, *, partition: int = PARTITION, **settings: Any) -> None:
-        self.flow: Any = pipeline.flows[0]
+        self.flow = cast(Any, pipeline.flows[0])
         self.task = Task(source, f"ods_{source}", partition, 0, {**pipeline.settings, **settings})
         self.task.state = self.flow.state(self.task)
         self.figures: dict[str, int | float] = {}

@@ -276,7 +276,9 @@ def test_rejects_invalid_settings() -> None:
 
 def test_tables_that_share_a_topic_keep_the_order_of_their_changes(tmp_path: Path) -> None:
     file = tmp_path / "routes.json"
-    file.write_text(json.dumps({"cart_info": {"topic": "dwd_mixed", "columns": "id BIGINT"}, "x": {"topic": "dwd_mixed"}}))
+    file.write_text(
+        json.dumps({"cart_info": {"topic": "dwd_mixed", "columns": "id BIGINT"}, "x": {"topic": "dwd_mixed"}})
+    )
     run = ArrowRun(ods_dwd, "db", routes=str(file))
     tables = ("x", "cart_info", "order_info", "x", "cart_info")
     rows = batch(run, *(change(f"e{number}", table, number) for number, table in enumerate(tables)))
@@ -285,7 +287,9 @@ def test_tables_that_share_a_topic_keep_the_order_of_their_changes(tmp_path: Pat
 
 
 def test_the_result_does_not_depend_on_chunks() -> None:
-    events = [page(f"e{number % 7}", f"m{number % 3}", is_new="1", ts=TS + DAY_MS * (number % 2)) for number in range(20)]
+    events = [
+        page(f"e{number % 7}", f"m{number % 3}", is_new="1", ts=TS + DAY_MS * (number % 2)) for number in range(20)
+    ]
     records = [(key.encode(), json.dumps(value).encode()) for key, value in events]
     whole, cut = ArrowRun(ods_dwd, "log"), ArrowRun(ods_dwd, "log")
     expected = whole.run(record_batch("log", records))

@@ -8,11 +8,12 @@ without a route are counted but not written. They are no errors.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.pipeline import AT, SEQ, PipelineError
-from headrace.shop import schemas
 from tests.support.shop.sql.column_cache import cached_column
 from tests.support.shop.sql.deduplication import offset_of_position, parsed_frame, partition_of_position
 from tests.support.shop.sql.reasons import check_common_fields, is_blank, is_single_json_value, parse_failure
+
+from headrace.pipelines.pipeline import AT, SEQ, PipelineError
+from headrace.shop import schemas
 from headrace.shop.routes import Route, check_columns
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ the order of their records in the ODS topic.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Topic
-from headrace.shop import schemas
 from tests.support.shop.sql import db, log
 from tests.support.shop.sql.db import db_rows, parse_db
 from tests.support.shop.sql.deduplication import DeduplicatedBatch, deduplicate
 from tests.support.shop.sql.log import device_columns, log_rows, parse_log
+
+from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Topic
+from headrace.shop import schemas
 from headrace.shop.routes import ROUTES, Route, load_routes
 
 if TYPE_CHECKING:
