@@ -113,6 +113,22 @@ cdef class IdSet:
                 slot.high = <uint64_t>id_highs[i]
                 self.used += 1
 
+    def items(self):
+        """Returns the low and the high halves of all ids, as bytes of 64-bit integers."""
+        cdef Py_ssize_t count = len(self), at = 0
+        cdef uint64_t i
+        cdef bytes lows = PyBytes_FromStringAndSize(NULL, count * 8)
+        cdef bytes highs = PyBytes_FromStringAndSize(NULL, count * 8)
+        cdef uint64_t* to_lows = <uint64_t*>PyBytes_AS_STRING(lows)
+        cdef uint64_t* to_highs = <uint64_t*>PyBytes_AS_STRING(highs)
+        for i in range(self.mask + 1):
+            if self.slots[i].low != 0 or self.slots[i].high != 0:
+                to_lows[at], to_highs[at] = self.slots[i].low, self.slots[i].high
+                at += 1
+        if self.has_zero:
+            to_lows[at] = to_highs[at] = 0
+        return lows, highs
+
 cdef class FirstDays:
     """The day, counted from 1970, on which each device was first seen."""
 

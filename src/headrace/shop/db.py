@@ -1,184 +1,162 @@
-"""Parses `ods_db` (row changes of the shop's database) and builds the rows for the topic of each table. Driver only:
-builds column expressions.
+"""Parses `ods_db` (row changes of the shop's database) and builds the rows for the topic of each table, as Arrow. No
+Spark import, no state.
 
 The change is parsed first, with its row as text. The row is then parsed by the schema of its table. Changes of tables
 without a route are counted but not written. They are no errors.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.pipeline import AT, SEQ, PipelineError
+from headrace.pipelines.json_columns import join_pieces, json_members, json_text, read_json
+from headrace.pipelines.json_tokens import is_single_json_value
 from headrace.shop import schemas
-from headrace.shop.column_cache import cached_column
-from headrace.shop.deduplication import offset_of_position, parsed_frame, partition_of_position
-from headrace.shop.reasons import check_common_fields, is_blank, is_single_json_value, parse_failure
-from headrace.shop.routes import Route, check_columns
+from headrace.shop.rejection import NO_VALUE, EventParser, common_reason, has_common_fields, is_blank
+from headrace.shop.routes import Route
+from headrace.shop.row_origin import row_origin
+from headrace.shop.table_rows import TableRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    import pyarrow as pa
 
-Routes = tuple[tuple[str, Route], ...]
 _EXPECTED = {"ts": "a whole number", "xid": "a whole number"}
-_TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
-"""The timestamp format of databases."""
-_ISO_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "timeZone": "UTC"}
 
 
-def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
-    """Returns the parsed frame (see `deduplication`) of `ods_db`. `event.data` is the row as it will be written."""
-    change, rows, event, reason = _parsed(tuple(routes.items()))
-    frame = frame.withColumn("change", change).withColumns(rows)
-    return parsed_frame(frame.withColumn("event", event), reason)
+@cache
+def _schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    text = [pa.field(name, pa.string()) for name in ("event_id", "table", "type")]
+    numbers = [pa.field(name, pa.int64()) for name in ("ts", "xid")]
+    return pa.schema([*text, *numbers, json_text("data"), json_text("old")])
 
 
-@cached_column
-def _parsed(routes: Routes) -> tuple["Column", dict[str, "Column"], "Column", "Column"]:
-    """Returns the change as received, the rows of tables with a schema, the event built from both, and the reason why
-    the event is invalid."""
-    from pyspark.sql import functions as sf
-
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
-    change = sf.from_json(sf.col("value").cast("string"), schemas.DB_EVENT, options)
-    typed = {table: _schema(table, route) for table, route in routes if route.columns is not None}
-    rows = {f"row_{number}": _parsed_row(table, schema) for number, (table, schema) in enumerate(typed.items())}
-    written, mismatch = sf.col("change.data"), sf.lit(None).cast("string")
-    for name, (table, schema) in zip(rows, typed.items(), strict=True):
-        row, is_here = sf.col(name), sf.col("change.table") == table
-        written = sf.when(is_here, _written(row, schema)).otherwise(written)
-        mismatch = sf.when(is_here, _mismatch(row, schema)).otherwise(mismatch)
-    event = sf.col("change").withField("data", written).withField("mismatch", mismatch)
-    event = sf.when(sf.col("change").isNotNull(), event)
-    untyped = [table for table, _ in routes if table not in typed]
-    return change, rows, event, _reason(sf.col("event"), untyped)
+@cache
+def _parser() -> EventParser:
+    return EventParser(_schema(), _EXPECTED)
 
 
-def _schema(table: str, route: Route) -> "StructType":
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
+class Tables:
+    """The tables with a route."""
 
-    try:
-        schema = StructType.fromDDL(str(route.columns))
-    except PySparkException as error:
-        raise PipelineError(
-            f"routes, table {table}: columns {route.columns!r} are not a SQL schema (id BIGINT, name STRING)"
-        ) from error
-    if not isinstance(schema, StructType):
-        raise PipelineError(
-            f"routes, table {table}: columns {route.columns!r}: expected a list of columns (id BIGINT, name STRING)"
-        )
-    check_columns(table, schema.fieldNames())
-    return schema
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self.routes = dict(routes)
+        self.typed = {
+            table: TableRows(table, route.columns) for table, route in routes.items() if route.columns is not None
+        }
+        self.untyped = frozenset(routes) - frozenset(self.typed)
 
 
-def _parsed_row(table: str, schema: "StructType") -> "Column":
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import StringType, StructField, StructType
+@dataclass(frozen=True)
+class Changes:
+    """The changes of a chunk."""
 
-    with_corrupt = StructType([*schema.fields, StructField(schemas.CORRUPT, StringType())])
-    options = {**_TIMES, "columnNameOfCorruptRecord": schemas.CORRUPT}
-    data = sf.col("change.data")
-    is_row = (sf.col("change.table") == table) & data.startswith("{")
-    return sf.when(is_row, sf.from_json(data, with_corrupt, options))
-
-
-def _written(row: "Column", schema: "StructType") -> "Column":
-    """Returns the row as JSON with the types of its schema."""
-    from pyspark.sql import functions as sf
-
-    columns = (row[column.name].alias(column.name) for column in schema.fields)
-    return sf.when(row.isNotNull(), sf.to_json(sf.struct(*columns), _ISO_TIMES)).otherwise(sf.col("change.data"))
+    event: "pa.StructArray"
+    is_valid: "pa.BooleanArray"
+    reasons: dict[int, str]
+    """Why a record is invalid, by its number."""
+    rows: "dict[str, tuple[pa.Array, pa.Array]]" = field(default_factory=dict)
+    """The rows of each table with a route: the numbers of their changes, and the rows as JSON members."""
 
 
-def _mismatch(row: "Column", schema: "StructType") -> "Column":
-    """Returns a message that names the first column whose value does not fit its type, or null."""
-    from pyspark.sql import functions as sf
+def parse_db(values: "pa.Array", tables: Tables) -> Changes:
+    """Parses and checks the values of records."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    messages = (
-        sf.when(
-            sf.get_json_object(sf.col("change.data"), f"$.{column.name}").isNotNull() & row[column.name].isNull(),
-            sf.lit(f"data.{column.name} is not {column.dataType.simpleString()}"),
-        )
-        for column in schema.fields
-    )
-    is_corrupt = row[schemas.CORRUPT].isNotNull()
-    return sf.when(is_corrupt, sf.coalesce(*messages, sf.lit("a column of data has a wrong type")))
+    parsed = read_json(values, _schema(), _parser())
+    event = parsed.columns
+    is_operation = pc.is_in(event.field("type"), pa.array(schemas.OPERATIONS))
+    has_table = pc.not_equal(pc.ascii_trim(event.field("table"), " "), "").fill_null(False)
+    has_data = pc.starts_with(event.field("data"), "{").fill_null(False)
+    is_valid = pc.and_(pc.and_(has_common_fields(event), is_operation), pc.and_(has_table, has_data))
+    reasons = {}
+    for number in pc.indices_nonzero(pc.invert(is_valid)).to_pylist():
+        reasons[number] = parsed.invalid.get(number) or _reason(event[number].as_py())
+    rows = {}
+    for table, route in tables.routes.items():
+        numbers = pc.indices_nonzero(pc.and_(is_valid, pc.equal(event.field("table"), table))).cast(pa.int32())
+        if not len(numbers):
+            continue
+        data = event.field("data").take(numbers)
+        if route.columns is None:
+            rows[table] = (numbers, json_members({"data": data}, raw=["data"]))
+        else:
+            members, invalid = tables.typed[table].members(data)
+            rows[table] = (numbers, members)
+            reasons |= {numbers[row].as_py(): reason for row, reason in invalid.items()}
+    for number in parsed.unusual:
+        if number not in reasons:
+            reason = _text_reason(event[number].as_py(), tables)
+            if reason is not None:
+                reasons[number] = reason
+    if len(reasons) > len(is_valid) - (is_valid.true_count or 0):
+        is_valid = pa.array([number not in reasons for number in range(len(is_valid))])
+    return Changes(event, is_valid, reasons, rows)
 
 
-def _reason(event: "Column", untyped: list[str]) -> "Column":
-    """Returns the reason why an event is invalid, or null.
+def _reason(event: dict[str, Any] | None) -> str:
+    if event is None:
+        return NO_VALUE
+    reason = common_reason(event)
+    if reason is not None:
+        return reason
+    if is_blank(event["table"]):
+        return "no table"
+    if is_blank(event["type"]):
+        return "no type"
+    if event["type"] not in schemas.OPERATIONS:
+        return f"type {event['type']} is none of {', '.join(schemas.OPERATIONS)}"
+    return "no data" if is_blank(event["data"]) else "data is not an object"
 
-    `untyped`: tables whose rows are written as received. These rows and `old` may be text that only looks like JSON.
+
+def _text_reason(event: dict[str, Any], tables: Tables) -> str | None:
+    """Returns why text that is written as received is not JSON, or None."""
+    if event["table"] in tables.untyped and not is_single_json_value(event["data"]):
+        return "data is not a JSON object"
+    if (event["old"] or "").startswith("{") and not is_single_json_value(event["old"]):
+        return "old is not a JSON object"
+    return None
+
+
+def db_rows(
+    changes: Changes,
+    routes: Mapping[str, Route],
+    is_written: "pa.BooleanArray",
+    keys: "pa.Array",
+    partition: int,
+    offsets: "pa.Int64Array",
+) -> "dict[str, pa.RecordBatch]":
+    """Returns the rows (key and value) of the chosen changes by topic.
+
+    `is_written`: valid and not a duplicate; `keys`, `offsets`: those of the records.
     """
-    from pyspark.sql import functions as sf
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    reason = check_common_fields(parse_failure(event, _EXPECTED), event)
-    is_operation = event["type"].isin(*schemas.OPERATIONS)
-    return (
-        reason.when(is_blank(event["table"]), sf.lit("no table"))
-        .when(is_blank(event["type"]), sf.lit("no type"))
-        .when(
-            ~is_operation,
-            sf.concat(sf.lit("type "), event["type"], sf.lit(f" is none of {', '.join(schemas.OPERATIONS)}")),
-        )
-        .when(is_blank(event["data"]), sf.lit("no data"))
-        .when(~event["data"].startswith("{"), sf.lit("data is not an object"))
-        .when(event["mismatch"].isNotNull(), event["mismatch"])
-        .when(event["table"].isin(*untyped) & ~is_single_json_value(event["data"]), sf.lit("data is not a JSON object"))
-        .when(event["old"].startswith("{") & ~is_single_json_value(event["old"]), sf.lit("old is not a JSON object"))
-    )
-
-
-def rows_by_topic(routes: Mapping[str, Route]) -> dict[str, "Column"]:
-    """Returns how many rows a change produces, by topic: one if its table has a route."""
-    return _rows_by_topic(tuple(routes.items()))
+    event = changes.event
+    names = {"event_id": "event_id", "ts": "ts", "op": "type", "xid": "xid"}
+    head = json_members({name: event.field(source) for name, source in names.items()}, opening=b"{")
+    has_old = pc.starts_with(event.field("old"), "{").fill_null(False)
+    old = json_members({"old": pc.if_else(has_old, event.field("old"), None)}, raw=["old"])
+    tail = row_origin(partition, offsets)
+    found: dict[str, list[pa.Table]] = {}
+    for table, (numbers, members) in changes.rows.items():
+        chosen = is_written.take(numbers)
+        numbers, members = numbers.filter(chosen), members.filter(chosen)
+        if len(numbers):
+            value = join_pieces((head, numbers), members, (old, numbers), (tail, numbers))
+            rows = pa.table({"number": numbers, "key": keys.take(numbers), "value": value})
+            found.setdefault(routes[table].topic, []).append(rows)
+    return {topic: _in_order(tables) for topic, tables in found.items()}
 
 
-@cached_column
-def _rows_by_topic(routes: Routes) -> dict[str, "Column"]:
-    from pyspark.sql import functions as sf
+def _in_order(tables: "list[pa.Table]") -> "pa.RecordBatch":
+    """Returns the rows of several tables in the order of their changes."""
+    import pyarrow as pa
 
-    tables: dict[str, list[str]] = {}
-    for table, route in routes:
-        tables.setdefault(route.topic, []).append(table)
-    return {topic: sf.col("event.table").isin(*names) for topic, names in tables.items()}
-
-
-def db_rows(events: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
-    """Returns the rows of valid changes: topic (null for tables without a route), key, value, `_at`, `_seq`."""
-    routed, written = _steps(tuple(routes.items()))
-    return events.select(*routed).select(*written)
-
-
-@cached_column
-def _steps(routes: Routes) -> tuple[list["Column | str"], list["Column | str"]]:
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    topic = sf.lit(None).cast("string")
-    untyped = [table for table, route in routes if route.columns is None]
-    for table, route in routes:
-        topic = sf.when(event["table"] == table, sf.lit(route.topic)).otherwise(topic)
-    head = sf.to_json(sf.struct(event["event_id"], event["ts"], event["type"].alias("op"), event["xid"]))
-    members = sf.substring(event["data"].cast("binary"), sf.lit(2), sf.octet_length(event["data"]) - 2)
-    typed = sf.when(sf.octet_length(event["data"]) > 2, sf.concat(sf.lit(b","), members)).otherwise(sf.lit(b""))
-    data = sf.concat(sf.lit(b',"data":'), event["data"].cast("binary"))
-    row = sf.when(event["table"].isin(*untyped), data).otherwise(typed) if untyped else typed
-    old = sf.concat(sf.lit(b',"old":'), event["old"].cast("binary"))
-    old = sf.when(event["old"].startswith("{"), old).otherwise(sf.lit(b""))
-    partition, offset = (
-        number.cast("string").cast("binary") for number in (partition_of_position(), offset_of_position())
-    )
-    value = sf.concat(
-        sf.substring(sf.col("head").cast("binary"), sf.lit(1), sf.octet_length("head") - 1),
-        row,
-        old,
-        sf.lit(b',"src":{"p":'),
-        partition,
-        sf.lit(b',"o":'),
-        offset,
-        sf.lit(b"}}"),
-    )
-    routed: list[Column | str] = [AT, "event", "key", topic.alias("topic"), head.alias("head")]
-    return routed, ["topic", "key", value.alias("value"), AT, sf.lit(0).alias(SEQ)]
+    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by("number")
+    rows = rows.drop_columns("number").combine_chunks()
+    return pa.record_batch({name: rows[name].chunk(0) for name in rows.column_names})

@@ -1,22 +1,20 @@
-"""Parses `ods_log` (events of the shop's app) and builds one row per item. Driver only: builds column expressions,
-which Spark's JVMs evaluate.
+"""Parses `ods_log` (events of the shop's app) and builds one row per item, as Arrow. No Spark import, no state.
 
-A row's value is assembled from pieces of JSON that are each built once: the fields that all rows of an event share, the
-item's own fields, and the item's origin. All pieces are binary: Spark slices strings by counting characters, but slices
-binary values directly.
+A row's value is joined from pieces of JSON that are each built once: the fields that all rows of an event share, the
+item's own fields, and the item's origin.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.pipeline import AT, SEQ
+from headrace.pipelines.json_columns import join_pieces, json_members, list_items, read_json, trimmed
 from headrace.shop import schemas
-from headrace.shop.column_cache import cached_column
-from headrace.shop.deduplication import MARK, offset_of_position, parsed_frame, partition_of_position
-from headrace.shop.event_history import KNOWN_DEVICE
-from headrace.shop.reasons import check_common_fields, is_blank, parse_failure
+from headrace.shop.rejection import NO_VALUE, EventParser, common_reason, has_common_fields
+from headrace.shop.row_origin import row_origin
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    import pyarrow as pa
 
 DAY_MS = 86_400_000
 _EXPECTED = {
@@ -36,220 +34,167 @@ _EXPECTED = {
 }
 
 
-def parse_log(frame: "DataFrame") -> "DataFrame":
-    """Returns the parsed frame (see `deduplication`) of `ods_log`."""
-    return parsed_frame(frame.withColumn("event", _event()), _reason())
+@cache
+def _schema() -> "pa.Schema":
+    """Returns the schema of an event. Text that rows contain trimmed is trimmed when it is read."""
+    import pyarrow as pa
 
-
-@cached_column
-def _event() -> "Column":
-    from pyspark.sql import functions as sf
-
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
-    return sf.from_json(sf.col("value").cast("string"), schemas.LOG_EVENT, options)
-
-
-@cached_column
-def _reason() -> "Column":
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    reason = check_common_fields(parse_failure(event, _EXPECTED), event)
-    return (
-        reason.when(event["common"].isNull(), sf.lit("no common"))
-        .when(is_blank(event["common"]["mid"]), sf.lit("no mid"))
-        .when(event["start"].isNull() & event["page"].isNull(), sf.lit("neither start nor page"))
+    start = [pa.field("entry", pa.string()), *_fields(schemas.START)[1:]]  # errors contain it as it is
+    return pa.schema(
+        [
+            pa.field("event_id", pa.string()),
+            pa.field("ts", pa.int64()),
+            pa.field("common", pa.struct([trimmed(name) for name in (*schemas.COMMON_FIELDS, "is_new")])),
+            pa.field("start", pa.struct(start)),
+            pa.field("page", pa.struct(_fields(schemas.PAGE))),
+            pa.field("displays", pa.list_(pa.struct(_fields(schemas.DISPLAY, is_trimmed=False)))),
+            pa.field("actions", pa.list_(pa.struct(_fields(schemas.ACTION, is_trimmed=False)))),
+            pa.field("err", pa.struct(_fields(schemas.ERROR))),
+        ]
     )
 
 
-@cached_column
-def device_columns() -> list["Column"]:
-    """Returns the columns for the event history: device, day, and whether the device claims to be new."""
-    from pyspark.sql import functions as sf
+def _fields(schema: str, is_trimmed: bool = True) -> "list[pa.Field]":
+    from headrace.pipelines.sql_schema import parse_sql_schema
 
     return [
-        sf.xxhash64(sf.trim("event.common.mid")).alias("device"),
-        sf.floor(sf.col("event.ts") / DAY_MS).cast("long").alias("day"),
-        claims_to_be_new().cast("long").alias("new_flag"),
+        trimmed(field.name) if is_trimmed and str(field.type) == "string" else field
+        for field in parse_sql_schema(schema)
     ]
 
 
-@cached_column
-def rows_by_topic() -> dict[str, "Column"]:
-    """Returns how many rows an event produces, by topic."""
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    counts = [
-        event["start"].isNotNull(),
-        event["page"].isNotNull(),
-        _size(event["displays"]),
-        _size(event["actions"]),
-        event["err"].isNotNull(),
-    ]
-    return dict(zip(schemas.LOG_TOPICS, counts, strict=True))
+@cache
+def _parser() -> EventParser:
+    return EventParser(_schema(), _EXPECTED)
 
 
-def _size(array: "Column") -> "Column":
-    from pyspark.sql import functions as sf
+@dataclass(frozen=True)
+class LogEvents:
+    """The events of a chunk."""
 
-    return sf.coalesce(sf.array_size(array), sf.lit(0))
+    event: "pa.StructArray"
+    is_valid: "pa.BooleanArray"
+    reasons: dict[int, str]
+    """Why a record is invalid, by its number."""
 
+    @property
+    def claims_to_be_new(self) -> "pa.BooleanArray":
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-def claims_to_be_new() -> "Column":
-    from pyspark.sql import functions as sf
+        flag = pc.ascii_lower(self.event.field("common").field("is_new"))
+        return pc.is_in(flag, pa.array(["1", "true"]))
 
-    return sf.coalesce(sf.lower(sf.trim("event.common.is_new")).isin("1", "true"), sf.lit(False))
+    @property
+    def device(self) -> "pa.StringArray":
+        return self.event.field("common").field("mid")
 
+    @property
+    def day(self) -> "pa.Int64Array":
+        """The day of each event, counted from 1970. Valid events are all after it."""
+        import pyarrow.compute as pc
 
-def log_rows(events: "DataFrame") -> "DataFrame":
-    """Returns the rows of valid events: topic, key, value, `_at`, `_seq`."""
-    for columns in _steps():
-        events = events.select(*columns)
-    return events
-
-
-@cached_column
-def _steps() -> list[list["Column | str"]]:
-    """Returns the columns of successive selects. An expression that a later select uses more than once becomes a column
-    first. Otherwise Spark would evaluate it every time."""
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    counted: list[Column | str] = [
-        AT,
-        event,
-        sf.trim("event.common.mid").cast("binary").alias("key"),
-        _shared().cast("binary").alias("shared"),
-        _page_id().cast("binary").alias("page_id"),
-        _tail().alias("tail"),
-        event["start"].isNotNull().cast("int").alias("starts"),
-        (event["start"].isNotNull().cast("int") + event["page"].isNotNull().cast("int")).alias("first_display"),
-        _size(event["displays"]).alias("displays"),
-        _size(event["actions"]).alias("actions"),
-        event["err"].isNotNull().cast("int").alias("errors"),
-    ]
-    placed: list[Column | str] = [
-        AT,
-        "event",
-        "key",
-        sf.substring("shared", sf.lit(1), sf.length("shared") - 1).alias("shared"),
-        _more_members(sf.col("page_id")).alias("page_id"),
-        "tail",
-        "starts",
-        "first_display",
-        (sf.col("first_display") + sf.col("displays")).alias("first_action"),
-        (sf.col("first_display") + sf.col("displays") + sf.col("actions")).alias("first_error"),
-        "errors",
-    ]
-    places = sf.sequence(sf.lit(0), sf.col("first_error") + sf.col("errors") - 1)
-    items: list[Column | str] = ["*", sf.explode(places).alias(SEQ)]
-    written: list[Column | str] = ["*", _own().cast("binary").alias("own")]
-    return [counted, placed, items, written, [_topic().alias("topic"), "key", _value().alias("value"), AT, SEQ]]
+        return pc.divide(self.event.field("ts"), DAY_MS)
 
 
-def _by_kind(start: "Column", page: "Column", display: "Column", action: "Column", error: "Column") -> "Column":
-    """Chooses by the kind of the row's item. The items of an event are numbered kind by kind."""
-    from pyspark.sql import functions as sf
+def parse_log(values: "pa.Array") -> LogEvents:
+    """Parses and checks the values of records."""
+    import pyarrow.compute as pc
 
-    seq = sf.col(SEQ)
-    return (
-        sf.when((seq >= sf.col("first_display")) & (seq < sf.col("first_action")), display)
-        .when(seq < sf.col("starts"), start)
-        .when(seq < sf.col("first_display"), page)
-        .when(seq < sf.col("first_error"), action)
-        .otherwise(error)
+    rows = read_json(values, _schema(), _parser())
+    event = rows.columns
+    has_item = pc.or_(event.field("start").is_valid(), event.field("page").is_valid())
+    is_valid = pc.and_(pc.and_(has_common_fields(event), has_item), event.field("common").field("mid").is_valid())
+    reasons = {}
+    for row in pc.indices_nonzero(pc.invert(is_valid)).to_pylist():
+        reasons[row] = rows.invalid.get(row) or _reason(event[row].as_py())
+    return LogEvents(event, is_valid, reasons)
+
+
+def _reason(event: dict[str, Any] | None) -> str:
+    if event is None:
+        return NO_VALUE
+    reason = common_reason(event)
+    if reason is not None:
+        return reason
+    if event["common"] is None:
+        return "no common"
+    return "no mid" if event["common"]["mid"] is None else "neither start nor page"
+
+
+def log_rows(
+    events: LogEvents,
+    is_written: "pa.BooleanArray",
+    is_new: "pa.BooleanArray",
+    partition: int,
+    offsets: "pa.Int64Array",
+) -> "dict[str, pa.RecordBatch]":
+    """Returns the rows (key and value) of the chosen events by topic.
+
+    `is_written`: valid and not a duplicate; `is_new`: the device is new; `offsets`: the offset of each record.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    event = events.event
+    common, start, page, error = (_members(event.field(name)) for name in ("common", "start", "page", "err"))
+    shared = {name: common[name] for name in schemas.COMMON_FIELDS}
+    head = json_members(
+        {"event_id": event.field("event_id"), "ts": event.field("ts"), **shared, "is_new": is_new}, opening=b"{"
     )
+    page_id = json_members({"page_id": page["page_id"]})
+    tail = row_origin(partition, offsets)
+    rows: dict[str, pa.RecordBatch] = {}
+
+    def add(topic: str, numbers: "pa.Array", *own: "pa.Array | tuple[pa.Array, pa.Array]") -> None:
+        """Adds the rows of the events with these numbers."""
+        if len(numbers):
+            value = join_pieces((head, numbers), *own, (tail, numbers))
+            rows[topic] = pa.record_batch({"key": events.device.take(numbers).cast(pa.binary()), "value": value})
+
+    def add_item(topic: str, name: str, members: "dict[str, pa.Array]", *before: "pa.Array") -> None:
+        """Adds a row for each event that has this object."""
+        numbers = pc.indices_nonzero(pc.and_(is_written, event.field(name).is_valid())).cast(pa.int32())
+        if len(numbers):
+            own = json_members({field: values.take(numbers) for field, values in members.items()})
+            add(topic, numbers, *((piece, numbers) for piece in before), own)
+
+    def add_list(topic: str, name: str, renamed: "dict[str, str]") -> None:
+        """Adds a row for each element of this list."""
+        lists = event.field(name)
+        items = list_items(lists, is_written)
+        members = {renamed.get(field, field): values for field, values in _members(lists.values).items()}
+        own = json_members(members)
+        seq = json_members({"seq": items.positions})
+        add(topic, items.lists, (page_id, items.lists), (own, items.elements), seq)
+
+    add_item(schemas.DWD_START, "start", {**_not_negative(start), "entry": _trim(start["entry"])})
+    add_item(schemas.DWD_PAGE, "page", _not_negative(page))
+    add_list(schemas.DWD_DISPLAY, "displays", {})
+    add_list(schemas.DWD_ACTION, "actions", {"ts": "action_ts"})
+    add_item(schemas.DWD_ERROR, "err", {"entry": start["entry"], **_not_negative(error)}, page_id)
+    return rows
 
 
-def _topic() -> "Column":
-    from pyspark.sql import functions as sf
-
-    return _by_kind(*(sf.lit(topic) for topic in schemas.LOG_TOPICS))
-
-
-def _own() -> "Column":
-    """Returns the item's own fields as a JSON object."""
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    action = sf.get(event["actions"], sf.col(SEQ) - sf.col("first_action"))
-    return _by_kind(
-        start=sf.to_json(sf.struct(*_clean(event["start"], schemas.START))),
-        page=sf.to_json(sf.struct(*_clean(event["page"], schemas.PAGE))),
-        display=sf.to_json(sf.get(event["displays"], sf.col(SEQ) - sf.col("first_display"))),
-        action=sf.to_json(
-            sf.struct(
-                *(action[name].alias(name) for name in ("action_id", "item", "item_type")),
-                action["ts"].alias("action_ts"),
-            )
-        ),
-        error=sf.to_json(sf.struct(event["start"]["entry"].alias("entry"), *_clean(event["err"], schemas.ERROR))),
-    )
+def _members(struct: "pa.StructArray") -> "dict[str, pa.Array]":
+    """Returns the fields of a struct, null where the struct is null."""
+    return dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
 
 
-def _value() -> "Column":
-    from pyspark.sql import functions as sf
+def _not_negative(members: "dict[str, pa.Array]") -> "dict[str, pa.Array]":
+    """Replaces negative durations and numbers by null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    nothing, page_id = sf.lit(b""), sf.col("page_id")
-    by_page = sf.when(sf.col(SEQ) >= sf.col("first_display"), page_id).otherwise(nothing)
-    seq = _by_kind(nothing, nothing, _seq_after("first_display"), _seq_after("first_action"), nothing)
-    return sf.concat("shared", by_page, _more_members(sf.col("own")), seq, "tail")
+    def clean(values: "pa.Array") -> "pa.Array":
+        is_number = pa.types.is_integer(values.type)
+        return pc.if_else(pc.less(values, 0), None, values) if is_number else values
 
-
-def _shared() -> "Column":
-    """Returns the fields that all rows of an event share."""
-    from pyspark.sql import functions as sf
-
-    event = sf.col("event")
-    is_new = claims_to_be_new() & ~sf.coalesce(sf.col(MARK) == KNOWN_DEVICE, sf.lit(False))
-    common = (_clean_text(event["common"][name]).alias(name) for name in schemas.COMMON_FIELDS)
-    return sf.to_json(sf.struct(event["event_id"], event["ts"], *common, is_new.alias("is_new")))
+    return {name: clean(values) for name, values in members.items()}
 
 
-def _clean(struct: "Column", schema: str) -> list["Column"]:
-    """Trims text. Replaces empty text, negative durations and negative numbers by null."""
-    from pyspark.sql import functions as sf
+def _trim(text: "pa.StringArray") -> "pa.StringArray":
+    import pyarrow.compute as pc
 
-    columns = []
-    for name, kind in (member.split() for member in schema.split(",")):
-        column = struct[name]
-        cleaned = _clean_text(column) if kind == "STRING" else sf.when(column >= 0, column)
-        columns.append(cleaned.alias(name))
-    return columns
-
-
-def _clean_text(column: "Column") -> "Column":
-    from pyspark.sql import functions as sf
-
-    return sf.nullif(sf.trim(column), sf.lit(""))
-
-
-def _more_members(json: "Column") -> "Column":
-    """Returns a comma and the members of a JSON object, or nothing for an empty object or null."""
-    from pyspark.sql import functions as sf
-
-    inner = sf.substring(json, sf.lit(2), sf.length(json) - 2)
-    return sf.when(sf.length(json) > 2, sf.concat(sf.lit(b","), inner)).otherwise(sf.lit(b""))
-
-
-def _page_id() -> "Column":
-    from pyspark.sql import functions as sf
-
-    return sf.to_json(sf.struct(_clean_text(sf.col("event.page.page_id")).alias("page_id")))
-
-
-def _seq_after(first: str) -> "Column":
-    from pyspark.sql import functions as sf
-
-    return sf.concat(sf.lit(b',"seq":'), (sf.col(SEQ) - sf.col(first)).cast("string").cast("binary"))
-
-
-def _tail() -> "Column":
-    """Returns the origin of the row and the end of its JSON object."""
-    from pyspark.sql import functions as sf
-
-    partition, offset = (
-        number.cast("string").cast("binary") for number in (partition_of_position(), offset_of_position())
-    )
-    return sf.concat(sf.lit(b',"src":{"p":'), partition, sf.lit(b',"o":'), offset, sf.lit(b"}}"))
+    text = pc.ascii_trim(text, " ")
+    return pc.if_else(pc.equal(text, ""), None, text)

@@ -1,269 +1,212 @@
-"""The event history, checked against an obvious model: a set, a dictionary, and files in memory."""
+"""The history of a partition, checked against an obvious model: a set and a dictionary."""
 
 import random
-import struct
 import zlib
 from array import array
-from dataclasses import replace
 
 import pytest
 
-from headrace.shop.event_history import DUPLICATE, KNOWN_DEVICE, EventColumns, EventHistory
-from headrace.testing.clock import ManualClock
+from headrace.shop.event_history import DUPLICATE, KNOWN_DEVICE, Devices, EventHistory
 
 WINDOW_MS = 40_000
-
-
-class FilesInMemory:
-    def __init__(self) -> None:
-        self.content: dict[str, bytes] = {}
-
-    def list(self) -> list[str]:
-        return sorted(self.content)
-
-    def load(self, name: str) -> bytes:
-        return self.content[name]
-
-    def store(self, name: str, content: bytes) -> None:
-        assert name not in self.content
-        self.content[name] = content
-
-    def remove(self, name: str) -> None:
-        self.content.pop(name, None)
+START_MS = 1_767_225_600_000
+Visit = tuple[int, int, int, int]
+"""Event id, device, day, and whether the device claims to be new."""
 
 
 def int64s(*numbers: int) -> bytes:
     return array("q", numbers).tobytes()
 
 
-def ids(*numbers: int) -> EventColumns:
-    return EventColumns(int64s(*numbers), int64s(*(number * 7 for number in numbers)))
+def mark(history: EventHistory, *numbers: int, at_ms: int = 0) -> list[int]:
+    """Adds records with these event ids, all with one timestamp."""
+    generations = history.advance(int64s(*[START_MS + at_ms] * len(numbers)))
+    return list(history.mark(int64s(*numbers), int64s(*(number * 7 for number in numbers)), generations))
 
 
-def at(newest_ms: int, *numbers: int) -> EventColumns:
-    """Events whose newest timestamp is this long after the clock's start."""
-    return replace(ids(*numbers), newest_ms=ManualClock().time_ms() + newest_ms)
-
-
-def visits(*rows: tuple[int, int, int, int]) -> EventColumns:
-    """Rows of event id, device, day, and whether the device claims to be new."""
+def visit(history: EventHistory, *rows: Visit) -> list[int]:
     numbers, devices, days, new_flags = (int64s(*column) for column in zip(*rows, strict=True))
-    return EventColumns(numbers, numbers, devices, days, new_flags)
+    generations = history.advance(int64s(*[START_MS] * len(rows)))
+    return list(history.mark(numbers, numbers, generations, Devices(devices, days, new_flags)))
+
+
+def pass_time(history: EventHistory, to_ms: int) -> None:
+    """Adds so many records without valid events that the log time arrives at this time."""
+    history.advance(int64s(*[START_MS + to_ms] * 31))
 
 
 @pytest.fixture
-def files() -> FilesInMemory:
-    return FilesInMemory()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def history(files: FilesInMemory, clock: ManualClock) -> EventHistory:
-    clock.advance(WINDOW_MS * 1000)
-    return EventHistory(files, WINDOW_MS, clock)
+def history() -> EventHistory:
+    return EventHistory(WINDOW_MS)
 
 
 def test_marks_all_copies_but_the_first(history: EventHistory) -> None:
-    assert history.mark_batch(0, ids(1, 2, 1, 3)) == bytes([0, 0, DUPLICATE, 0])
-    assert history.mark_batch(1, ids(4, 3, 2, 4)) == bytes([0, DUPLICATE, DUPLICATE, DUPLICATE])
+    assert mark(history, 1, 2, 1, 3) == [0, 0, DUPLICATE, 0]
+    assert mark(history, 4, 3, 2, 4) == [0, DUPLICATE, DUPLICATE, DUPLICATE]
     assert history.events == 4
 
 
 def test_ids_that_share_half_of_their_hash_differ(history: EventHistory) -> None:
-    assert history.mark_batch(0, EventColumns(int64s(5, 5, 0, 0, 0), int64s(1, 2, 9, 0, 0))) == bytes(
-        [0, 0, 0, 0, DUPLICATE]
-    )
-    assert history.mark_batch(1, EventColumns(int64s(5, 0), int64s(3, 0))) == bytes([0, DUPLICATE])
+    generations = history.advance(int64s(*[START_MS] * 5))
+    marks = history.mark(int64s(5, 5, 0, 0, 0), int64s(1, 2, 9, 0, 0), generations)
+    assert list(marks) == [0, 0, 0, 0, DUPLICATE]
 
 
-def test_batch_without_events(history: EventHistory) -> None:
-    assert history.mark_batch(0, ids()) == b""
-    assert history.mark_batch(1, ids(1)) == bytes([0])
+def test_no_records(history: EventHistory) -> None:
+    assert mark(history) == []
+    assert history.take_delta() == b""
 
 
-def test_events_expire_after_the_window(history: EventHistory, files: FilesInMemory) -> None:
-    history.mark_batch(0, at(0, 1))
-    assert history.mark_batch(1, at(WINDOW_MS - 1000, 1, 2)) == bytes([DUPLICATE, 0])
-    history.mark_batch(2, at(WINDOW_MS * 3 // 2))
-    assert history.mark_batch(3, at(WINDOW_MS * 3 // 2, 1, 2)) == bytes([0, DUPLICATE])
-    history.mark_batch(4, at(WINDOW_MS * 10, 7))
-    history.mark_batch(5, at(WINDOW_MS * 10, 8))
-    history.mark_batch(6, at(WINDOW_MS * 10, 9))
-    assert files.list() == [f"batch-00000000000{number}" for number in (4, 5, 6)]
-    assert history.events == 3
+def test_an_id_is_remembered_for_the_window_and_then_forgotten(history: EventHistory) -> None:
+    mark(history, 1)
+    for at_ms in range(0, WINDOW_MS, 1000):
+        pass_time(history, at_ms)
+    assert mark(history, 1, at_ms=WINDOW_MS) == [DUPLICATE]
+    for at_ms in range(WINDOW_MS, WINDOW_MS * 3, 1000):
+        pass_time(history, at_ms)
+    assert mark(history, 1, at_ms=WINDOW_MS * 3) == [0]
+    assert history.events == 1
 
 
-def test_events_expire_by_log_time(files: FilesInMemory, clock: ManualClock) -> None:
-    EventHistory(files, WINDOW_MS, clock).mark_batch(0, at(0, 1))
-    clock.advance(WINDOW_MS * 100)
-    history = EventHistory(files, WINDOW_MS, clock)
-    assert history.mark_batch(1, at(1000, 1, 2)) == bytes([DUPLICATE, 0]), (
-        "the pipeline was down for long, but only a second passed in the log"
-    )
-    clock.advance(WINDOW_MS * 100)
-    assert history.mark_batch(2, at(2000, 2, 3)) == bytes([DUPLICATE, 0]), (
-        "the clock moved far, but only a second passed in the log"
-    )
-    many = at(WINDOW_MS * 100, 3, 4)
-    assert history.mark_batch(3, many) == bytes([DUPLICATE, 0]), (
-        "the batch spans many windows, but begins where the last one ended"
-    )
-    assert EventHistory(files, WINDOW_MS, clock).mark_batch(3, many) == bytes([DUPLICATE, 0]), "replayed"
-    assert history.mark_batch(4, at(3000, 1, 4)) == bytes([0, DUPLICATE]), "log time does not go back"
-    assert EventHistory(files, WINDOW_MS, clock).mark_batch(5, at(3000, 4)) == bytes([DUPLICATE])
+def test_a_gap_in_the_log_forgets_nothing_at_once(history: EventHistory) -> None:
+    mark(history, 1, 2)
+    assert mark(history, 2, 3, at_ms=WINDOW_MS * 100) == [DUPLICATE, 0]
+    pass_time(history, WINDOW_MS * 100 + 1000)
+    assert mark(history, 1, 3, at_ms=WINDOW_MS * 100 + 1000) == [DUPLICATE, DUPLICATE]
 
 
-def test_log_time_of_missing_and_future_timestamps(files: FilesInMemory, clock: ManualClock) -> None:
-    history = EventHistory(files, WINDOW_MS, clock)
-    assert history.mark_batch(0, ids()) == b"", "an empty batch does not move log time"
-    history.mark_batch(1, at(-WINDOW_MS * 9, 1))
-    history.mark_batch(2, ids())
-    history.mark_batch(3, at(WINDOW_MS * 100, 2))
-    assert history.mark_batch(4, at(0, 2, 1)) == bytes([DUPLICATE, 0]), "log time does not pass the clock"
-    clock.advance(WINDOW_MS * 2)
-    history.mark_batch(5, ids(7))
-    assert history.mark_batch(6, ids(2, 7)) == bytes([0, DUPLICATE]), "records without timestamps use the clock"
-    no_timestamp = EventColumns(int64s(8), int64s(8), newest_ms=-1)
-    clock.advance(WINDOW_MS * 2)
-    history.mark_batch(7, no_timestamp)
-    assert history.mark_batch(8, ids(7)) == bytes([0])
+def test_a_few_records_from_the_future_change_nothing(history: EventHistory) -> None:
+    pass_time(history, 0)
+    mark(history, 1)
+    for number in range(1000):
+        at_ms = 10**12 if number % 3 == 0 else 0
+        mark(history, 10 + number, at_ms=at_ms)
+    assert mark(history, 1) == [DUPLICATE]
 
 
-def test_replay_returns_the_same_marks(files: FilesInMemory, clock: ManualClock) -> None:
-    history = EventHistory(files, WINDOW_MS, clock)
-    history.mark_batch(0, visits((1, 100, 20, 0), (2, 200, 20, 1)))
-    clock.advance(WINDOW_MS * 10)
-    batch = visits((1, 100, 20, 0), (3, 100, 20, 1), (4, 200, 21, 1))
-    first = history.mark_batch(1, batch)
-    assert first == bytes([DUPLICATE, KNOWN_DEVICE, KNOWN_DEVICE])
-    assert history.mark_batch(1, batch) == first, "in the same process"
-    clock.advance(WINDOW_MS * 10)
-    again = EventHistory(files, WINDOW_MS, clock)
-    assert again.mark_batch(1, batch) == first, "long after, in a new process"
-    more = visits((4, 200, 21, 0), (5, 200, 21, 0))
-    assert again.mark_batch(2, more) == bytes([DUPLICATE, 0])
-    assert again.mark_batch(3, more) == bytes([0, DUPLICATE]), "log time continues after the replay"
+def test_time_that_goes_far_back_does_not_keep_ids_forever(history: EventHistory) -> None:
+    pass_time(history, 10**10)
+    for number in range(200):
+        pass_time(history, number * 1000)
+        mark(history, number, at_ms=number * 1000)
+    assert history.events < 60, "a window of 40 s, and a part of the generation before it"
 
 
-def test_window_may_change_between_runs(files: FilesInMemory, clock: ManualClock) -> None:
-    EventHistory(files, WINDOW_MS, clock).mark_batch(0, ids(1))
-    clock.advance(WINDOW_MS)
-    longer = EventHistory(files, WINDOW_MS * 10, clock)
-    assert longer.mark_batch(1, ids(1, 2)) == bytes([DUPLICATE, 0])
-    clock.advance(WINDOW_MS * 20)
-    longer.mark_batch(2, ids(3))
-    assert longer.mark_batch(3, ids(1, 2)) == bytes([0, 0])
-    shorter = EventHistory(files, WINDOW_MS // 10, clock)
-    assert shorter.mark_batch(4, ids(1)) == bytes([DUPLICATE])
-    clock.advance(WINDOW_MS)
-    shorter.mark_batch(5, ids(3))
-    assert shorter.mark_batch(6, ids(1)) == bytes([0])
+def test_records_without_timestamps_do_not_change_the_time(history: EventHistory) -> None:
+    mark(history, 1)
+    history.advance(int64s(*[-1] * 100))
+    assert mark(history, 1) == [DUPLICATE]
 
 
-def test_batch_without_a_file_is_not_a_replay(files: FilesInMemory, clock: ManualClock) -> None:
-    history = EventHistory(files, WINDOW_MS, clock)
-    history.mark_batch(0, ids(1))
-    history.mark_batch(1, ids(2))
-    del files.content["batch-000000000001"]
-    assert EventHistory(files, WINDOW_MS, clock).mark_batch(1, ids(2, 1)) == bytes([0, DUPLICATE])
-
-
-def test_marks_known_devices_that_claim_to_be_new(history: EventHistory) -> None:
-    assert history.mark_batch(0, visits((1, 100, 20, 1), (2, 200, 20, 0))) == bytes([0, 0])
-    rows = [
-        ((3, 100, 20, 1), 0),  # still its first day
-        ((4, 100, 21, 1), KNOWN_DEVICE),
-        ((5, 100, 21, 0), 0),
-        ((6, 200, 20, 1), KNOWN_DEVICE),  # its first event did not claim to be new
-        ((7, 300, 21, 1), 0),
-        ((8, 300, 20, 1), 0),  # late: moves the first day back
-        ((9, 300, 21, 1), KNOWN_DEVICE),
-        ((9, 300, 22, 1), DUPLICATE),  # duplicates do not count
-    ]
-    assert history.mark_batch(1, visits(*(row for row, _ in rows))) == bytes(mark for _, mark in rows)
+def test_marks_devices_that_are_not_new(history: EventHistory) -> None:
+    assert visit(history, (1, 100, 5, 1), (2, 200, 5, 0), (3, 200, 5, 1)) == [0, 0, KNOWN_DEVICE]
+    assert visit(history, (4, 100, 5, 1), (5, 100, 6, 1), (6, 300, 6, 1)) == [0, KNOWN_DEVICE, 0]
+    assert visit(history, (6, 400, 7, 1)) == [DUPLICATE], "the device of a duplicate does not count"
     assert history.devices == 3
 
 
-def test_marks_do_not_depend_on_batch_boundaries(clock: ManualClock) -> None:
-    chance = random.Random(6)
-    rows = [
-        (chance.randrange(4000), chance.randrange(300), chance.randrange(20, 24), chance.randrange(2))
-        for _ in range(5000)
-    ]
-    whole = EventHistory(FilesInMemory(), WINDOW_MS, clock).mark_batch(0, visits(*rows))
+def test_agrees_with_a_model() -> None:
+    rng = random.Random(4)
+    history = EventHistory(WINDOW_MS)
     seen: set[int] = set()
-    first: dict[int, int] = {}
-    for (number, device, day, new_flag), mark in zip(rows, whole, strict=True):
-        expected = DUPLICATE if number in seen else 0
-        if not expected:
-            expected = KNOWN_DEVICE if new_flag and first.get(device, day) < day else 0
-            day_if_first = day if new_flag else day - 1
-            first[device] = min(first.get(device, day_if_first), day_if_first)
-        seen.add(number)
-        assert mark == expected
-    for size in (1, 7, 1000):
-        files = FilesInMemory()
-        history = EventHistory(files, WINDOW_MS, clock)
-        marks = bytearray()
-        for batch_id, first_row in enumerate(range(0, min(len(rows), size * 100), size)):
-            if batch_id % 3 == 0:
-                history = EventHistory(files, WINDOW_MS, clock)
-            marks += history.mark_batch(batch_id, visits(*rows[first_row : first_row + size]))
-        assert marks == whole[: len(marks)]
+    first_days: dict[int, int] = {}
+    for _ in range(200):
+        rows = [
+            (rng.randrange(500), rng.randrange(40), rng.randrange(10), rng.randrange(2))
+            for _ in range(rng.randrange(1, 20))
+        ]
+        expected = []
+        for number, device, day, is_new in rows:
+            if number in seen:
+                expected.append(DUPLICATE)
+                continue
+            seen.add(number)
+            before = first_days.get(device, day)
+            first_days[device] = min(first_days.get(device, day), day if is_new else day - 1)
+            expected.append(KNOWN_DEVICE if is_new and before < day else 0)
+        assert visit(history, *rows) == expected
 
 
-def test_snapshot_keeps_first_days_beyond_the_window(
-    files: FilesInMemory, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.shop.event_history._DEVICES_BEFORE_SNAPSHOT", 4)
-    history = EventHistory(files, WINDOW_MS, clock)
-    for batch_id in range(12):
-        history.mark_batch(batch_id, visits((batch_id, batch_id % 6, 20, 1), (100 + batch_id, 7 + batch_id % 6, 20, 0)))
-        clock.advance(WINDOW_MS)
-    names = files.list()
-    assert sum(name.startswith("devices-") for name in names) == 1
-    assert sum(name.startswith("batch-") for name in names) < 10
-    again = EventHistory(files, WINDOW_MS, clock)
-    rows = [(200 + device, device, 21, 1) for device in range(13)]
-    expected = bytes([KNOWN_DEVICE] * 6 + [0] + [KNOWN_DEVICE] * 6)
-    assert again.mark_batch(12, visits(*rows)) == expected
-    assert EventHistory(files, WINDOW_MS, clock).mark_batch(12, visits(*rows)) == expected, "replayed"
-    assert again.mark_batch(13, visits((300, 6, 22, 1))) == bytes([KNOWN_DEVICE])
+def run(history: EventHistory, rng: random.Random, chunks: int) -> list[list[int]]:
+    """Adds random chunks, with time that moves on."""
+    found = []
+    for _ in range(chunks):
+        count = rng.randrange(0, 30)
+        times = [START_MS + rng.randrange(-5000, 5000) + history.events * 100 for _ in range(count)]
+        numbers = [rng.randrange(1, 300) for _ in range(count)]
+        devices = Devices(int64s(*numbers), int64s(*[rng.randrange(9) for _ in numbers]), int64s(*[1] * count))
+        marks = history.mark(int64s(*numbers), int64s(*numbers), history.advance(int64s(*times)), devices)
+        found.append(list(marks))
+    return found
 
 
-def test_ignores_snapshots_newer_than_the_batch(files: FilesInMemory, clock: ManualClock) -> None:
-    history = EventHistory(files, WINDOW_MS, clock)
-    history.mark_batch(0, visits((1, 100, 20, 0)))
-    files.store("devices-000000000001", b"of a later batch")
-    assert EventHistory(files, WINDOW_MS, clock).mark_batch(1, visits((2, 100, 20, 1))) == bytes([KNOWN_DEVICE])
+def test_deltas_and_snapshots_restore_the_state() -> None:
+    for seed in range(20):
+        original, rng = EventHistory(WINDOW_MS), random.Random(seed)
+        snapshot, deltas = b"", []
+        for step in range(10):
+            run(original, rng, rng.randrange(3))
+            deltas.append(original.take_delta())
+            if step == 4:
+                snapshot, deltas = original.snapshot(), []
+        copy = EventHistory(WINDOW_MS)
+        copy.restore(snapshot)
+        for delta in deltas:
+            copy.apply_delta(delta)
+        assert (copy.events, copy.devices) == (original.events, original.devices)
+        assert copy.take_delta() == b"", "applied deltas are not written again"
+        assert run(copy, random.Random(-seed), 5) == run(original, random.Random(-seed), 5)
+        assert copy.take_delta() == original.take_delta()
 
 
-def test_rejects_damaged_files(files: FilesInMemory, clock: ManualClock) -> None:
-    EventHistory(files, WINDOW_MS, clock).mark_batch(0, ids(1, 2, 3))
-    whole = files.content["batch-000000000000"]
-    for broken in (whole[:-1], whole[:10], b"", whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]):
-        files.content["batch-000000000000"] = broken
-        with pytest.raises(ValueError, match="batch-000000000000 is damaged"):
-            EventHistory(files, WINDOW_MS, clock).mark_batch(1, ids(1))
-    other = struct.pack("<Q", 9) + whole[8:-4]
-    files.content["batch-000000000000"] = other + struct.pack("<I", zlib.crc32(other))
-    with pytest.raises(ValueError, match="format 9; expected 1"):
-        EventHistory(files, WINDOW_MS, clock).mark_batch(1, ids(1))
+def test_a_delta_contains_only_changes(history: EventHistory) -> None:
+    mark(history, *range(1000))
+    assert len(history.take_delta()) > 16_000
+    pass_time(history, 0)
+    history.take_delta()
+    assert history.take_delta() == b""
+    mark(history, 5)
+    assert len(history.take_delta()) < 500, "the time, but no ids"
 
 
-def test_many_ids(history: EventHistory) -> None:
-    chance = random.Random(1)
-    numbers = [chance.getrandbits(63) for _ in range(100_000)]
-    assert not any(history.mark_batch(0, ids(*[number // 7 for number in numbers])))
-    assert all(history.mark_batch(1, ids(*[number // 7 for number in numbers])))
-    assert history.events == 100_000
-    assert history.size_bytes < 100_000 * 50
+def test_merging_keeps_what_both_partitions_know() -> None:
+    one, other = EventHistory(WINDOW_MS), EventHistory(WINDOW_MS)
+    visit(one, (1, 100, 5, 1), (2, 200, 3, 1))
+    pass_time(other, WINDOW_MS * 50)
+    mark(other, 3, at_ms=WINDOW_MS * 50)
+    visit(other, (9, 100, 2, 1))
+    one.merge(other)
+    assert one.devices == 2
+    assert mark(one, 1, 2, 3, 4, at_ms=WINDOW_MS * 50) == [0, 0, DUPLICATE, 0], "ids of `visit` and `mark` differ"
+    assert visit(one, (1, 100, 3, 1), (10, 100, 3, 1)) == [DUPLICATE, KNOWN_DEVICE]
+    merged = EventHistory(WINDOW_MS)
+    merged.restore(one.snapshot())
+    assert (merged.events, merged.devices) == (one.events, one.devices)
 
 
-def test_rejects_buffers_of_different_lengths(history: EventHistory) -> None:
-    with pytest.raises(ValueError, match="expected equal lengths"):
-        history.mark_batch(0, EventColumns(int64s(1, 2), int64s(1)))
+def test_damaged_state_is_rejected(history: EventHistory) -> None:
+    mark(history, 1, 2, 3)
+    snapshot = history.snapshot()
+    for damaged in (snapshot[:-1], snapshot[:50] + b"\x01" + snapshot[51:], b"x" * 10):
+        with pytest.raises(ValueError, match="checksum"):
+            EventHistory(WINDOW_MS).restore(damaged)
+    other_format = b"\x07" + snapshot[1:-4]
+    other_format += zlib.crc32(other_format).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="format 7"):
+        EventHistory(WINDOW_MS).restore(other_format)
+    with pytest.raises(ValueError, match="empty history"):
+        history.restore(snapshot)
+
+
+def test_memory_per_event_and_device(history: EventHistory) -> None:
+    count = 200_000
+    numbers = array("q", (number * 0x9E3779B97F4A7C1 % (1 << 63) for number in range(1, count + 1)))
+    generations = history.advance(int64s(*[START_MS] * count))
+    devices = Devices(numbers, int64s(*[1] * count), int64s(*[1] * count))
+    history.mark(numbers, numbers, generations, devices)
+    assert history.size_bytes / count < 43 + 32
+
+
+def test_window_must_not_be_too_short() -> None:
+    with pytest.raises(ValueError, match="too short"):
+        EventHistory(3)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.shop.test_event_history import FilesInMemory
+from tests.support.shop.files import FilesInMemory
 
 from headrace.shop.minute_store import MINUTE_MS, Minute, MinuteStore
 from headrace.testing.clock import ManualClock

@@ -20,10 +20,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.support.shop.sql.column_cache import cached_column
+from tests.support.shop.sql.event_history import DUPLICATE, KNOWN_DEVICE, EventColumns, EventHistory
+
 from headrace.common.clock import SystemClock
 from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SOURCE_COLUMNS, Batch
-from headrace.shop.column_cache import cached_column
-from headrace.shop.event_history import DUPLICATE, KNOWN_DEVICE, EventColumns, EventHistory
 from headrace.shop.flow_state import FlowStateCache
 from headrace.shop.state_store import StateDirectory
 

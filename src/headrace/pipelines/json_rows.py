@@ -1,0 +1,433 @@
+"""Reads one JSON object by a schema exactly as Spark's `from_json` does, and writes it as `to_json` does.
+
+The slow path of `json_columns`, for rows that are not plain JSON, and for types that the compiled reader does not know.
+Values are Python objects: text, int, float, bool, Decimal, dict, list; timestamps are microseconds and dates are days
+since 1970.
+
+If a value does not fit its type, Spark continues with the next token. What it reads after that decides which fields
+have a value, so the readers below follow it token by token.
+
+Pure Python, no state.
+"""
+
+import re
+import struct
+from calendar import monthrange
+from collections.abc import Callable, Iterable
+from datetime import date
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.json_tokens import (
+    Kind,
+    NotJson,
+    Rules,
+    Token,
+    float_of,
+    java_float,
+    java_name,
+    replace_surrogates,
+    tokenize,
+    write_double,
+    write_text,
+    write_tokens,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+Reader = Callable[["_Cursor"], Any]
+_INT64 = 1 << 63
+_TIMESTAMP = re.compile(
+    r"(\d{4}|\+\d{5,10}|-(?!0+-)\d{4,10})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\.(\d{1,3}))?", re.ASCII
+)
+_DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_EXACT = Context(prec=5000, rounding=ROUND_HALF_UP, Emin=-999_999_999, Emax=999_999_999)
+_FLOAT_NAMES = ("NaN", "+INF", "+Infinity", "Infinity", "-INF", "-Infinity")
+_WHOLE = re.compile(r"[+-]?\d+")
+_MICROS = 1_000_000
+_DAY = 86_400
+
+
+class Mismatch(Exception):
+    """A value does not fit its type. `partial`: what was read nevertheless, if there is anything."""
+
+    def __init__(self, partial: Any = None) -> None:
+        super().__init__()
+        self.partial = partial
+
+
+class ObjectReader:
+    """Reads objects of one schema."""
+
+    def __init__(self, schema: "pa.Schema") -> None:
+        self._fields = _field_readers(schema)
+
+    def read(self, text: str) -> tuple[Row | None, bool]:
+        """Returns the row, and whether all of the text fits. The row is None if the text is not a JSON object."""
+        try:
+            tokens = tokenize(text)
+        except NotJson:
+            return None, False
+        if not tokens or tokens[0].kind != Kind.START_OBJECT:
+            return None, False
+        try:
+            return _read_object(_Cursor(tokens), self._fields), True
+        except Mismatch as mismatch:
+            return mismatch.partial, False
+
+
+class _Cursor:
+    """The current token of a text."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    def next_until(self, end: Kind) -> bool:
+        """Moves to the next token. Returns False if there is none, or if it has this kind."""
+        self.at += 1
+        return self.at < len(self.tokens) and self.token.kind != end
+
+    def skip_children(self) -> None:
+        """Moves to the end of the object or list that begins here."""
+        depth = 0
+        while True:
+            if self.token.kind in (Kind.START_OBJECT, Kind.START_ARRAY):
+                depth += 1
+            elif self.token.kind in (Kind.END_OBJECT, Kind.END_ARRAY):
+                depth -= 1
+            if depth <= 0:
+                return
+            self.at += 1
+
+
+def _read_object(cursor: _Cursor, fields: dict[str, Reader]) -> Row:
+    row: Row = {}
+    fits = True
+    while cursor.next_until(Kind.END_OBJECT):
+        name = cursor.token.name
+        if name is None or name not in fields:
+            cursor.skip_children()
+            continue
+        try:
+            row[name] = fields[name](cursor)
+        except Mismatch as mismatch:
+            fits = False
+            if mismatch.partial is None:
+                cursor.skip_children()
+            else:
+                row[name] = mismatch.partial
+    if not fits:
+        raise Mismatch(row)
+    return row
+
+
+def _field_readers(fields: "Iterable[pa.Field]") -> dict[str, Reader]:
+    return {field.name: _reader(field.type) for field in fields}
+
+
+def _reader(kind: "pa.DataType") -> Reader:
+    """Returns the function that reads the value at a cursor."""
+    read = _value_reader(kind)
+
+    def read_or_null(cursor: _Cursor) -> Any:
+        while cursor.token.kind == Kind.FIELD_NAME:
+            cursor.at += 1
+        return None if cursor.token.kind == Kind.NULL else read(cursor)
+
+    return read_or_null
+
+
+def _value_reader(kind: "pa.DataType") -> Reader:
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return _read_text
+    if pa.types.is_signed_integer(kind):
+        return _integer_reader(kind.bit_width)
+    if pa.types.is_decimal(kind):
+        return lambda cursor: _read_decimal(cursor, kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return _read_timestamp
+    if pa.types.is_floating(kind):
+        return lambda cursor: _read_float(cursor, kind.bit_width)
+    if pa.types.is_boolean(kind):
+        return _read_boolean
+    if pa.types.is_date(kind):
+        return _read_date
+    if pa.types.is_struct(kind):
+        fields = _field_readers(kind)
+        return lambda cursor: _read_object(_expect(cursor, Kind.START_OBJECT), fields)
+    if pa.types.is_list(kind):
+        element = _reader(kind.value_type)
+        return lambda cursor: _read_list(_expect(cursor, Kind.START_ARRAY), element)
+    if pa.types.is_map(kind):
+        item = _reader(kind.item_type)
+        return lambda cursor: _read_map(_expect(cursor, Kind.START_OBJECT), item)
+    raise TypeError(f"type {kind} is not supported")
+
+
+def _expect(cursor: _Cursor, kind: Kind) -> _Cursor:
+    if cursor.token.kind != kind:
+        raise Mismatch
+    return cursor
+
+
+def _read_text(cursor: _Cursor) -> str:
+    if cursor.token.kind == Kind.STRING:
+        return replace_surrogates(cursor.token.value)
+    if cursor.token.kind in (Kind.END_OBJECT, Kind.END_ARRAY):
+        raise Mismatch
+    text, cursor.at = write_tokens(cursor.tokens, cursor.at)
+    return text
+
+
+def _integer_reader(bits: int) -> Reader:
+    highest = 255 if bits == 8 else (1 << (bits - 1)) - 1  # Java's parser accepts unsigned bytes
+
+    def read(cursor: _Cursor) -> int:
+        value = cursor.token.value
+        if cursor.token.kind != Kind.INTEGER or not -(1 << (bits - 1)) <= value <= highest:
+            raise Mismatch
+        return int(value if bits != 8 or value < 128 else value - 256)
+
+    return read
+
+
+def _read_decimal(cursor: _Cursor, precision: int, scale: int) -> Decimal:
+    token = cursor.token
+    if token.kind == Kind.INTEGER:
+        text = str(token.value)
+    elif token.kind in (Kind.FLOAT, Kind.STRING):
+        text = token.value.replace(",", "") if token.kind == Kind.STRING else token.value
+    else:
+        raise Mismatch
+    if not _DECIMAL.fullmatch(text):
+        raise Mismatch
+    try:
+        number = _EXACT.create_decimal(text)
+        if number and number.adjusted() > precision:
+            raise Mismatch
+        number = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    except InvalidOperation as error:
+        raise Mismatch from error
+    if len(number.as_tuple().digits) > precision:
+        raise Mismatch
+    return number + 0 if number else abs(number)
+
+
+def _read_float(cursor: _Cursor, bits: int) -> float:
+    token = cursor.token
+    if token.kind == Kind.INTEGER:
+        number = float(token.value) if abs(token.value) < 1 << 1023 else float_of(f"{token.value}e0")
+    elif token.kind == Kind.FLOAT or (token.kind == Kind.STRING and token.value in _FLOAT_NAMES):
+        number = float_of(token.value)
+    else:
+        raise Mismatch
+    return number if bits == 64 else _to_float32(number)
+
+
+def _to_float32(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _read_boolean(cursor: _Cursor) -> bool:
+    if cursor.token.kind not in (Kind.TRUE, Kind.FALSE):
+        raise Mismatch
+    return cursor.token.kind == Kind.TRUE
+
+
+def _read_timestamp(cursor: _Cursor) -> int:
+    token = cursor.token
+    if token.kind == Kind.INTEGER and -_INT64 <= token.value < _INT64:
+        micros = token.value * _MICROS
+        return int((micros + _INT64) % (2 * _INT64) - _INT64)  # seconds; Spark lets them overflow
+    match = _TIMESTAMP.fullmatch(token.value) if token.kind == Kind.STRING else None
+    if match is None:
+        raise Mismatch
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fractions = [part.ljust(6, "0") for part in match.groups()[6:] if part is not None]
+    if len(set(fractions)) > 1 or hour > 23 or minute > 59 or second > 59:
+        raise Mismatch
+    days = _days_of(year, month, day)
+    if days is None:
+        raise Mismatch
+    micros = (days * _DAY + hour * 3600 + minute * 60 + second) * _MICROS + int(fractions[0] if fractions else 0)
+    if not -_INT64 <= micros < _INT64:
+        raise Mismatch
+    return int(micros)
+
+
+def _read_date(cursor: _Cursor) -> int:
+    if cursor.token.kind != Kind.STRING:
+        raise Mismatch
+    text = cursor.token.value.strip()
+    match = _DATE.fullmatch(text)
+    if match is not None:
+        year, month, day = (int(part or 1) for part in match.groups())
+        days = _days_of(year, month, day)
+        if days is not None:
+            return days
+    if _WHOLE.fullmatch(cursor.token.value) and -(1 << 31) <= int(cursor.token.value) < 1 << 31:
+        return int(cursor.token.value)  # days since 1970
+    raise Mismatch
+
+
+def _days_of(year: int, month: int, day: int) -> int | None:
+    """Returns the days since 1970, or None if there is no such date. Any year has the same calendar 400 years later."""
+    if not 1 <= month <= 12:
+        return None
+    cycles, year_of_cycle = divmod(year - 2000, 400)
+    if not 1 <= day <= monthrange(2000 + year_of_cycle, month)[1]:
+        return None
+    return cycles * 146_097 + date(2000 + year_of_cycle, month, day).toordinal() - date(1970, 1, 1).toordinal()
+
+
+def _read_list(cursor: _Cursor, element: Reader) -> list[Any]:
+    values = []
+    fits = True
+    while cursor.next_until(Kind.END_ARRAY):
+        try:
+            values.append(element(cursor))
+        except Mismatch as mismatch:
+            if mismatch.partial is None:
+                raise
+            fits = False
+            values.append(mismatch.partial)
+    if not fits:
+        raise Mismatch(values)
+    return values
+
+
+def _read_map(cursor: _Cursor, item: Reader) -> Row:
+    entries: Row = {}
+    fits = True
+    while cursor.next_until(Kind.END_OBJECT):
+        name = replace_surrogates(str(cursor.token.name))
+        try:
+            entries[name] = item(cursor)
+        except Mismatch as mismatch:
+            if mismatch.partial is None:
+                raise
+            fits = False
+            entries[name] = mismatch.partial
+    if not fits:
+        raise Mismatch(entries)
+    return entries
+
+
+def has_value(text: str, path: str) -> bool:
+    """Returns whether `get_json_object` finds a value that is not null. `path`: names separated by dots."""
+    try:
+        tokens = tokenize(text, Rules.PATH)
+    except NotJson:
+        return False
+    return bool(tokens) and _find(_Cursor(tokens), path.split("."))
+
+
+def _find(cursor: _Cursor, names: list[str]) -> bool:
+    if not names:
+        token = cursor.token
+        cursor.skip_children()
+        return not (token.kind == Kind.STRING and replace_surrogates(token.value) != token.value)
+    if cursor.token.kind != Kind.START_OBJECT:
+        cursor.skip_children()
+        return False
+    found = False
+    while cursor.next_until(Kind.END_OBJECT):
+        name = cursor.token.name
+        cursor.at += 1
+        if found or name != names[0] or cursor.tokens[cursor.at].kind == Kind.NULL:
+            cursor.skip_children()
+        else:
+            found = _find(cursor, names[1:])
+    return found
+
+
+# ---- writing
+
+
+def write_plain(row: Row, schema: "pa.Schema") -> bytes:
+    """Returns a row as plain JSON that the compiled reader accepts from a fallback."""
+    return _write_object(row, schema, is_plain=True).encode()
+
+
+def write_json(row: Row, schema: "pa.Schema") -> bytes:
+    """Returns a row as `to_json` writes it, with times as ISO 8601 in UTC."""
+    return _write_object(row, schema, is_plain=False).encode()
+
+
+def _write_object(row: Row, fields: "Iterable[pa.Field]", is_plain: bool) -> str:
+    members = (
+        f"{write_text(field.name)}:{_write(row[field.name], field.type, is_plain)}"
+        for field in fields
+        if row.get(field.name) is not None
+    )
+    return f"{{{','.join(members)}}}"
+
+
+def _write(value: Any, kind: "pa.DataType", is_plain: bool) -> str:
+    import pyarrow as pa
+
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return write_text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return f"{value:f}" if is_plain else _java_decimal(value)
+    if isinstance(value, float):
+        return write_double(value) if kind == pa.float64() else _write_float32(value)
+    if pa.types.is_struct(kind):
+        return _write_object(value, kind, is_plain)
+    if pa.types.is_list(kind):
+        return f"[{','.join(_write(each, kind.value_type, is_plain) for each in value)}]"
+    if pa.types.is_map(kind):
+        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value.items())
+        return f"{{{','.join(entries)}}}"
+    if pa.types.is_timestamp(kind) and not is_plain:
+        return f'"{_iso_time(value)}"'
+    if pa.types.is_date(kind):
+        return f'"{_iso_date(value)}"'
+    return str(value)
+
+
+def _java_decimal(number: Decimal) -> str:
+    """Returns a decimal as Java's `BigDecimal.toString` writes it."""
+    text = str(number)
+    return text if "E" not in text or "E+" in text else text.replace("E-0", "E-")
+
+
+def _write_float32(number: float) -> str:
+    if number != number or number in (float("inf"), float("-inf")):
+        return f'"{java_name(number)}"'
+    digits = next(
+        text for text in (f"{number:.{size}g}" for size in range(1, 18)) if _to_float32(float(text)) == number
+    )
+    return java_float(digits)
+
+
+def _iso_date(days: int) -> str:
+    cycles, day = divmod(days + date(1970, 1, 1).toordinal() - date(2000, 1, 1).toordinal(), 146_097)
+    calendar = date.fromordinal(date(2000, 1, 1).toordinal() + day)
+    year = calendar.year + cycles * 400
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{calendar.month:02d}-{calendar.day:02d}"
+
+
+def _iso_time(micros: int) -> str:
+    days, rest = divmod(micros, _DAY * _MICROS)
+    seconds, fraction = divmod(rest, _MICROS)
+    time = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction // 1000:03d}Z"
+    return f"{_iso_date(days)}T{time}"
