@@ -32,8 +32,8 @@ def report_lines(results: Mapping[str, Any]) -> list[str]:
         "# pipeline",
         "",
         '`ods-dwd` with Arrow flows; the same pipeline in SQL (data frame flows, `format("headrace")`); and the same '
-        "SQL on Spark's JVM connector, which writes without transactions. Broker, generator and Spark (`local[2]`) share "
-        f"{os.cpu_count()} cores; events of about {EVENT_KB:g} KB, 6.2 rows per event. Values are medians of the "
+        "SQL on Spark's JVM connector, which writes without transactions. Broker, generator and Spark (`local[2]`) "
+        f"share {os.cpu_count()} cores; events of about {EVENT_KB:g} KB, 6.2 rows per event. Values are medians of the "
         f"rounds, with all rounds in brackets. Python {platform.python_version()}, {platform.system()} "
         f"{platform.machine()}.",
         "",
@@ -256,8 +256,8 @@ def _extrapolation(scaling: Sequence[Mapping[str, Any]], cpu: Sequence[Mapping[s
         ),
         "",
         f"- Not measured: {slot_rate:,.0f} events/s per slot and {broker_us:.1f} µs of broker time per event, from "
-        f"above; peak {PEAK_FACTOR:g} times the average; slots and cores busy to {LOAD:.0%}. Each slot needs a partition. "
-        f"State: {STATE_BYTES} bytes per event of {WINDOW_SECONDS // 60} minutes, spread over the partitions.",
+        f"above; peak {PEAK_FACTOR:g} times the average; slots and cores busy to {LOAD:.0%}. Each slot needs a "
+        f"partition. State: {STATE_BYTES} bytes per event of {WINDOW_SECONDS // 60} minutes.",
     ]
 
 

@@ -61,6 +61,11 @@ class VisibleRows:
         except BaseException as error:  # noqa: BLE001 - the block raises it
             self._error = error
 
+    def take_rows(self) -> list[tuple[TopicPartition, int, float]]:
+        """Returns the rows since the last call and forgets them."""
+        taken, self.rows = self.rows, []
+        return taken
+
     def latencies_ms(self, since_ms: float, until_ms: float) -> list[float]:
         """Returns the latencies of the rows that arrived in this time. Call it after the block, with the broker."""
         seen: dict[TopicPartition, dict[int, float]] = {}
@@ -85,3 +90,29 @@ class VisibleRows:
                 times = table["timestamp"].cast("int64").take(wanted).to_pylist()
                 latencies += [rows[offsets[p]] - sent_ms for p, sent_ms in zip(wanted, times, strict=True)]
         return latencies
+
+
+class SourceTimes:
+    """Looks up the timestamps of single source records, while the topics are in use. Belongs to one thread."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=1, max_poll_records=1
+        )
+
+    def latencies_ms(self, rows: list[tuple[TopicPartition, int, float]]) -> list[float]:
+        """Returns the latencies of rows of `VisibleRows`."""
+        return [arrived - self._sent_ms(tp, offset) for tp, offset, arrived in rows]
+
+    def _sent_ms(self, tp: TopicPartition, offset: int) -> int:
+        self._consumer.assign([tp])
+        self._consumer.seek(tp, offset)
+        deadline = time.monotonic() + LOOKUP_SECONDS
+        while time.monotonic() < deadline:
+            for records in self._consumer.poll(timeout_ms=1000).values():
+                assert records[0].offset == offset
+                return int(records[0].timestamp)
+        raise TimeoutError(f"cannot read {tp.topic}-{tp.partition} at offset {offset}")
+
+    def close(self) -> None:
+        self._consumer.close()
