@@ -9,6 +9,7 @@
     catchup   the throughput with the start of Spark, for 50,000 and 1,000,000 existing events
     scaling   the throughput with one and two task slots, and on a standalone cluster
     memory    the memory of each component over five minutes, at 20,000 events/s
+    demo      `make run`: 100,000 events through both pipelines of the shop, with the audit
 
 Windows at a fixed rate are shared: `rate`, `latency` and `cpu` of the same round use the same window. Parts that were
 not run keep their earlier results.
@@ -16,7 +17,9 @@ not run keep their earlier results.
 
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,11 +32,11 @@ from bench.harness import RESULTS
 from bench.pipeline.catch_up import START_EVENTS, measure_catch_up, measure_scaling, measure_start
 from bench.pipeline.figures import highest_sustained
 from bench.pipeline.report import report_lines
-from bench.pipeline.sides import CONNECTOR, Side, find_sides
+from bench.pipeline.sides import ARROW, CONNECTOR, Side, find_sides
 from bench.pipeline.steady import QUICK, Times, Window, measure_window
 from bench.pipeline.workspace import Workspace
 
-PARTS = ("rate", "latency", "start", "cpu", "catchup", "scaling", "memory")
+PARTS = ("rate", "latency", "start", "cpu", "catchup", "scaling", "memory", "demo")
 ROUNDS = 3
 RATES = (5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000, 50_000, 60_000, 70_000, 80_000)
 LATENCY_RATE = 10_000
@@ -42,6 +45,8 @@ MEMORY_RATE = 20_000
 MEMORY_TIMES = Times(warm_seconds=5, seconds=300)
 CATCH_UP_EVENTS = (50_000, 1_000_000)
 SCALING_EVENTS = 600_000
+DEMO_EVENTS = 100_000
+ROOT = Path(__file__).parents[2]
 
 
 class Bench:
@@ -141,6 +146,17 @@ class Bench:
                         measured = measure_catch_up(workspace, side, events)
                         print(measured.line(), file=sys.stderr, flush=True)
                         found.append(asdict(measured))
+        return found
+
+    def _demo(self) -> Any:
+        found = []
+        events = 2_000 if self._quick else DEMO_EVENTS
+        for _ in range(self._rounds):
+            chart = self._new_directory().with_suffix(".html")
+            command = [sys.executable, ROOT / "examples" / "shop_demo.py", "--events", events, "--master", "local[2]"]
+            started = time.monotonic()
+            subprocess.run([*map(str, command), "--chart", str(chart)], stdout=sys.stderr, check=True)
+            found.append({"side": ARROW, "events": events, "seconds": time.monotonic() - started})
         return found
 
     def _scaling(self) -> Any:

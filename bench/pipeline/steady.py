@@ -81,13 +81,15 @@ class Window:
 
     def line(self) -> str:
         cores = ", ".join(f"{name} {used / self.seconds:.2f}" for name, used in self.cpu_seconds.items())
-        latency = self.summary()["latency_ms"]
+        latency = "no visible rows"
+        if self.latencies_ms:
+            p50, p99 = (percentile(self.latencies_ms, percent) / 1000 for percent in (50, 99))
+            latency = f"latency {p50:.2f} s (p50), {p99:.2f} s (p99)"
         return (
             f"{self.side}, {self.rate:,} events/s: {'sustained' if self.sustained else 'NOT sustained'}; "
             f"{self.written / self.seconds:,.0f}/s written, {self.done / self.seconds:,.0f}/s processed; lag "
-            f"{percentile(self.lags, 50) / self.rate:.1f} s, at most {max(self.lags) / self.rate:.1f} s; latency "
-            f"{latency.get('50', 0) / 1000:.2f} s (p50), {latency.get('99', 0) / 1000:.2f} s (p99); cores: {cores}; "
-            f"others {self.other_cores:.2f}"
+            f"{percentile(self.lags, 50) / self.rate:.1f} s, at most {max(self.lags) / self.rate:.1f} s; {latency}; "
+            f"cores: {cores}; others {self.other_cores:.2f}"
         )
 
 

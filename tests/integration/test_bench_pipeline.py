@@ -184,6 +184,7 @@ def results() -> dict[str, object]:
             for master, warm in (("local[1]", 20_000.0), ("local[2]", 30_000.0), ("two one-core workers", 34_000.0))
         ],
         "memory": [window(ARROW, 20_000)],
+        "demo": [{"side": ARROW, "events": 100_000, "seconds": seconds} for seconds in (50.0, 70.0, 55.0)],
     }
     return {part: {"when": "today", "load": 0.5, "rounds": 3, "data": value} for part, value in data.items()}
 
@@ -193,7 +194,8 @@ def test_report_has_goals_and_a_section_per_part() -> None:
     assert "| highest sustained rate, events/s | **40,000** [40,000, 45,000, 40,000] |  |  | ≥ 40,000 |  |" in lines
     assert "| latency at 10,000 events/s, p99, s | **1.0** | **1.0** | **1.0** | ≤ 2 |  |" in lines
     assert "| first rows from a cold start, s | **12.5** |  |  | ≤ 12 | missed |" in lines
-    assert len([line for line in lines if line.startswith("## ")]) == 7
+    assert len([line for line in lines if line.startswith("## ")]) == 8
+    assert "| `make run`: 100,000 events with the audit, s | **55.0** [50.0, 70.0, 55.0] |  |  | ≤ 60 |  |" in lines
     assert "| Arrow | local[2] | 2 | **30,000** | 1.50 |" in lines
     (ten_billion,) = (line for line in lines if line.startswith("| 10 billion |"))
     assert ten_billion == "| 10 billion | 115,741 | 347,222 | 32 | 1 | 347 | 9.0 |"
