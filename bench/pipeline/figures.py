@@ -86,7 +86,8 @@ def warm_rate(batches: Sequence[Mapping[str, Any]]) -> float:
         if passed >= total / 3:
             warm.append(span)
         passed += span[2]
-    warm = warm or spans
+    if sum(rows for _, _, rows in warm) < total / 2:
+        warm = spans  # there are too few batches to leave some out
     seconds = max(end for _, end, _ in warm) - warm[0][0]
     return sum(rows for _, _, rows in warm) / seconds
 

@@ -201,3 +201,5 @@ def run(
             data.write_text(json.dumps(results) + "\n")
             (RESULTS / "pipeline.md").write_text("\n".join(lines) + "\n")
     print("\n".join(report_lines(results)))
+    if quick:
+        print("\nThis was a quick run: rates and sizes are smaller than the titles say, and nothing was written.")

@@ -106,6 +106,7 @@ def test_rates_of_a_catch_up() -> None:
     assert figures.busy_rate(batches) == pytest.approx(3000 / 14)
     assert figures.warm_rate(batches) == pytest.approx(1900 / 4)
     assert figures.warm_rate(batches[:1]) == pytest.approx(100)
+    assert figures.warm_rate(batches[:2]) == pytest.approx(110)
 
 
 def test_resources_for_a_number_of_events_per_day() -> None:
