@@ -225,7 +225,7 @@ def report_lines(result: LongRun, load: float) -> list[str]:
         "**Verdict: " + ("; ".join(problems) if problems else "flat memory, steady lag, and a clean audit") + ".**",
     ]
     if warm := result.warm_samples():
-        lines += ["", "## Memory after the warm-up", "", *_growth_table(result, warm)]
+        lines += ["", "## Memory and processor time after the warm-up", "", *_growth_table(result, warm)]
     step = max(1, len(result.samples) // (TABLE_ROWS - 1))
     lines += ["", "## Over time", "", *_sample_table(result.samples[::step], result.rate)]
     if result.audit:
@@ -238,11 +238,12 @@ def _growth_table(result: LongRun, warm: list[Sample]) -> list[str]:
     for name in COMPONENTS:
         per_hour, share, is_flat = result.growth(name)
         values = [sample.rss_mb[name] for sample in warm]
+        cores = (warm[-1].cpu_seconds[name] - warm[0].cpu_seconds[name]) / max(1.0, warm[-1].second - warm[0].second)
         cells = [f"{values[0]:,.0f}", f"{max(values):,.0f}", f"{values[-1]:,.0f}", f"{per_hour:+,.1f}", f"{share:+.1%}"]
-        rows.append([name, *cells, "yes" if is_flat else "NO"])
+        rows.append([name, *cells, "yes" if is_flat else "NO", f"{cores:.2f}"])
     disk = slope([(sample.second, sample.checkpoint_mb) for sample in warm]) * 3600
     return [
-        *table(["component", "first MB", "max MB", "last MB", "MB per hour", "share per hour", "flat"], rows),
+        *table(["component", "first MB", "max MB", "last MB", "MB per hour", "share per hour", "flat", "cores"], rows),
         "",
         "- Resident set size; the slope of a least-squares line. Flat: at most 20 MB or 5 % per hour.",
         f"- The checkpoint grew by {disk:+,.1f} MB per hour.",

@@ -19,10 +19,11 @@ LOOKUP_SECONDS = 300.0
 
 
 class VisibleRows:
-    """A context manager that receives the rows of the sampled topics. `rows` belongs to the thread until it ends."""
+    """A context manager that receives new rows of the sampled topics. `rows` belongs to the thread until it ends."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
+        self._ready = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._receive, name="visible-rows")
@@ -31,6 +32,7 @@ class VisibleRows:
 
     def __enter__(self) -> "VisibleRows":
         self._thread.start()
+        self._ready.wait()
         return self
 
     def __exit__(
@@ -51,7 +53,10 @@ class VisibleRows:
             ) as consumer:
                 tps = [TopicPartition(topic, n) for topic in SAMPLED for n in consumer.partitions_for_topic(topic)]
                 consumer.assign(tps)
-                consumer.seek_to_beginning()
+                consumer.seek_to_end()
+                for tp in tps:
+                    consumer.position(tp)
+                self._ready.set()
                 while not self._ended.is_set():
                     for tp, records in consumer.poll(timeout_ms=POLL_MS).items():
                         now_ms = time.time() * 1000
@@ -60,6 +65,8 @@ class VisibleRows:
                             self.rows.append((TopicPartition(SAMPLED[tp.topic], source["p"]), source["o"], now_ms))
         except BaseException as error:  # noqa: BLE001 - the block raises it
             self._error = error
+        finally:
+            self._ready.set()
 
     def take_rows(self) -> list[tuple[TopicPartition, int, float]]:
         """Returns the rows since the last call and forgets them."""

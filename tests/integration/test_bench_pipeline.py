@@ -217,8 +217,9 @@ def long_run(mb_per_sample: float = 0.0) -> LongRun:
     result = LongRun(1000, 30, "ods-dwd", audit="all rows are there", audit_passed=True)
     for number in range(180):
         memory = dict.fromkeys(COMPONENTS, 300 + mb_per_sample * number)
+        cpu = dict.fromkeys(COMPONENTS, number * 2.5)
         events = number * 10_000
-        result.samples.append(Sample(number * 10.0, events, events - 500, memory, memory, {}, [900.0], 5.0, 1000.0))
+        result.samples.append(Sample(number * 10.0, events, events - 500, memory, memory, cpu, [900.0], 5.0, 1000.0))
     return result
 
 
@@ -226,6 +227,7 @@ def test_verdict_on_a_long_run() -> None:
     good = long_run()
     assert good.problems() == []
     assert "**Verdict: flat memory, steady lag, and a clean audit.**" in long_report_lines(good, 0.1)
+    assert "| broker | 300 | 300 | 300 | +0.0 | +0.0% | yes | 0.25 |" in long_report_lines(good, 0.1)
     assert "lag 0.5 s  latency 0.90 s" in progress_line(good.samples, 1000)
 
 
