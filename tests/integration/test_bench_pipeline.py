@@ -23,9 +23,12 @@ from bench.pipeline.processes import (
     memory_mb,
 )
 from bench.pipeline.report import report_lines, spread
-from bench.pipeline.sides import ALL_SIDES, ARROW, SQL, find_sides
+from bench.pipeline.sides import ALL_SIDES, ARROW, SQL, SQL_PIPELINE, find_sides
 from bench.pipeline.steady import Window
-from bench.pipeline.workspace import MetricsFile
+from bench.pipeline.workspace import DEAD_LETTERS, DWD, MetricsFile
+
+from headrace.pipelines.loading import load_pipeline
+from headrace.pipelines.pipeline import Flow
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,14 @@ def test_unknown_side_is_an_error() -> None:
     arrow, sql = find_sides([ARROW, SQL], "file.py")
     assert "ods-dwd" in arrow.command
     assert "file.py" in sql.command
+
+
+def test_peer_is_a_pipeline_of_data_frame_flows_with_the_same_topics() -> None:
+    peer, ours = load_pipeline(str(SQL_PIPELINE)), load_pipeline("ods-dwd")
+    assert all(isinstance(flow, Flow) for flow in peer.flows)
+    assert peer.name == ours.name
+    topics = {topic.name for topic in peer.topics}
+    assert topics == {topic.name for topic in ours.topics} == {*DWD, DEAD_LETTERS}
 
 
 def window(side: str, rate: int) -> dict[str, object]:
