@@ -15,11 +15,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-TARGETS := help build run tour test quick check bench soak docs site dist clean
+TARGETS := help build run tour test quick check mutants bench soak endurance docs site dist clean
 .PHONY: $(TARGETS)
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -95,6 +95,12 @@ soak: $(VENV)/.built  ## run the long versions of the crash, power-loss and mode
 	  HEADRACE_PIPELINE_KILLS=all \
 	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
 	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
+
+RATE ?= 20000
+MINUTES ?= 60
+endurance: $(VENV)/.built  ## run ods-dwd for an hour at a fixed rate; judges memory, lag, latency and an audit: RATE=20000 MINUTES=60
+	@java_home=$$(sh tools/ensure_java) && JAVA_HOME=$$java_home $(BIN)/python -m bench.long_pipeline \
+	  --rate $(RATE) --minutes $(MINUTES)
 
 docs: $(VENV)/.built  ## regenerate the reference pages
 	@$(BIN)/python tools/generate_client_config.py

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
-from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools, topics
+from bench import broker, clients, groups, log, protocol, records, spark, tools, topics
 from bench.harness import Measurement, describe, write_results
 from bench.hostile import runner as hostile
+from bench.pipeline import runner as pipeline
+from bench.pipeline.sides import ALL_SIDES, SQL_PIPELINE
 
 ROUNDS = 11
 ALL = ["records", "log", "protocol", "broker", "topics", "groups", "clients", "tools", "spark", "pipeline", "hostile"]
@@ -26,7 +28,7 @@ def main() -> None:
         "--rounds",
         type=int,
         help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
-        f" spark: {spark.ROUNDS})",
+        f" spark: {spark.ROUNDS}; pipeline: {pipeline.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
     parser.add_argument(
@@ -42,6 +44,21 @@ def main() -> None:
         default="",
         help="broker, clients, spark: run only cases whose name contains this text; does not write results. "
         "hostile: run only such attacks, and replace their rows in the results",
+    )
+    parser.add_argument(
+        "--part",
+        nargs="+",
+        choices=pipeline.PARTS,
+        default=pipeline.PARTS,
+        help="pipeline: parts to run (default: all)",
+    )
+    parser.add_argument(
+        "--sides",
+        default=",".join(ALL_SIDES),
+        help="pipeline: versions to compare, separated by commas (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--peer", default=str(SQL_PIPELINE), help="pipeline: file of the pipeline in SQL (default: %(default)s)"
     )
     arguments = parser.parse_args()
     which = arguments.which or ALL
@@ -155,13 +172,14 @@ def run_spark(arguments: argparse.Namespace, directory: Path) -> None:
 
 
 def run_pipeline(arguments: argparse.Namespace, directory: Path) -> None:
+    sides = arguments.sides.split(",")
     try:
-        measurements, notes = pipeline.run(directory, quick=arguments.quick)
+        pipeline.run(directory, arguments.part, sides, arguments.peer, arguments.rounds, quick=arguments.quick)
     except KafkaUnavailable as reason:
-        print(f"pipeline: not measured, because Java is not available: {reason}", file=sys.stderr)
-        return
-    if not arguments.quick:
-        write_results("pipeline", measurements, notes)
+        print(
+            f"pipeline: not measured, because Java or Spark's Kafka connector is not available: {reason}",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

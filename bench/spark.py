@@ -5,12 +5,12 @@ The last rows compare the brokers: both formats on Headrace's broker and on Apac
     python -m bench spark [--rounds 3] [--quick] [--only TEXT]
 
 Batch reads read every column of every row and discard it; batch writes take rows from Spark's memory. Streams copy a
-topic, with a limit that splits it into several batches; their time is the sum of Spark's own durations of these
-batches, without the start of the query, which takes longer with Python workers. The latency is measured with a stream
-that copies single records, from the producer's call to the consumer's, together with the time that Spark takes for such
-a batch. The session is `headrace.spark.session()`, from which the connector benefits as well. Each format writes to its
-own topics, which are never deleted, because the connector's cached Java producer keeps requesting deleted topics. Only
-their records are deleted.
+topic, with a limit that splits it into several batches. They have two rows: the sum of Spark's own durations of these
+batches, and the whole query from its start to its end, which includes the start of Python workers. The latency is
+measured with a stream that copies single records, from the producer's call to the consumer's, together with the time
+that Spark takes for such a batch. The session is `headrace.spark.session()`, from which the connector benefits as well.
+Each format writes to its own topics, which are never deleted, because the connector's cached Java producer keeps
+requesting deleted topics. Only their records are deleted.
 """
 
 import os
@@ -138,17 +138,20 @@ class Bench:
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
-    def copy(self, name: str, size: int) -> float:
-        """Copies a topic in a few batches. Returns the duration of the batches, without the start of the query."""
+    def copy(self, name: str, size: int) -> tuple[float, float]:
+        """Copies a topic in a few batches. Returns the duration of the batches, and of the query from its start to its
+        end."""
         target = f"written-{name}"
         limit = self.sizes.rows(size) // STREAM_BATCHES
+        started = time.perf_counter()
         query = self._stream(name, f"filled-{size}", target, limit, availableNow=True)
         query.awaitTermination()
+        whole = time.perf_counter() - started
         batches = [each for each in query.recentProgress if each["numInputRows"]]
         if sum(each["numInputRows"] for each in batches) != self.sizes.rows(size):
             raise RuntimeError(f"the stream read {batches} instead of {self.sizes.rows(size)} rows")
         self._empty(target)
-        return float(sum(each["batchDuration"] for each in batches)) / 1000
+        return float(sum(each["batchDuration"] for each in batches)) / 1000, whole
 
     def latency(self, name: str) -> dict[str, float]:
         """Sends single records through a stream that copies them. Each is sent a varying time after the previous one
@@ -224,8 +227,8 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
         f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B, with keys of 8 B.",
         "Spark's connector writes at least once; format headrace writes exactly once by default, in transactions, "
         "unless the line says otherwise.",
-        "A stream's time is the sum of the durations of its batches, without the start of the query, which is longer "
-        "with Python workers.",
+        "Streams have two rows: the sum of the durations of their batches, and the whole query from its start to its "
+        "end, which includes the start of Python workers.",
         f"Latency: {sizes.latency_records} records in each round, one after the other.",
         f"Rows with two brokers: the value on Headrace's broker, and on {Kafka.name}'s.",
     ]
@@ -273,9 +276,29 @@ def _measure_all(bench: Bench, rounds: int, only: str) -> list[Measurement]:
             deliveryGuarantee="at-least-once",
         )
         bench.forget_rows()
-        measure(f"stream from topic to topic, {size} B", rows, 1.0, lambda name, size=size: bench.copy(name, size))
+        if only in f"stream from topic to topic, {size} B, whole query":
+            measurements += _streams(bench, size, rounds)
     if only in "latency of a small micro-batch":
         measurements += _latencies(bench, rounds)
+    return measurements
+
+
+def _streams(bench: Bench, size: int, rounds: int) -> list[Measurement]:
+    found: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    for number in range(rounds + 1):
+        if number % 2:
+            theirs, ours = bench.copy(KAFKA, size), bench.copy(HEADRACE, size)
+        else:
+            ours, theirs = bench.copy(HEADRACE, size), bench.copy(KAFKA, size)
+        if number:  # the first one is a warm-up
+            found.append((ours, theirs))
+    measurements = []
+    rows = bench.sizes.rows(size)
+    for position, suffix in enumerate(("", ", whole query")):
+        pairs = [(rows / ours[position], rows / theirs[position]) for ours, theirs in found]
+        measured = from_pairs(f"stream from topic to topic, {size} B{suffix}", "rows/s", PEER, pairs, 1.0)
+        print(describe(measured), file=sys.stderr, flush=True)
+        measurements.append(measured)
     return measurements
 
 
