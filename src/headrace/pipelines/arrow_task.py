@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 from headrace.pipelines.arrow_flow import Task, Transform
-from headrace.pipelines.pipeline import Output, PipelineError, Setting, Table, Topic
+from headrace.pipelines.pipeline import Output, Setting, Table, Topic
 from headrace.pipelines.state_cache import HeldState, StateStore
 from headrace.pipelines.state_files import StateFileError
 from headrace.pipelines.worker_files import open_directory
@@ -87,8 +87,12 @@ class ArrowTask:
 
         context = TaskContext.get()
         assert context is not None
-        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        query_id = str(context.getLocalProperty("sql.streaming.queryId"))
+        batch, query_id = (
+            context.getLocalProperty(name) for name in ("streaming.sql.batchId", "sql.streaming.queryId")
+        )
+        if batch is None or query_id is None:
+            raise RuntimeError("Spark did not tell the task its batch and query: expected Spark 4.1 to 4.3")
+        batch_id = int(batch)
         try:
             return _Attempt(self, task_range, query_id, batch_id).run().to_bytes()
         except WriterFencedError:
@@ -124,8 +128,9 @@ class _Attempt:
                             self._stage(place, rows)
                         else:
                             writer.send(self._records_of(output, place, rows), place.name)
-            for table in self._tables.values():
-                table.flush()
+            with _Checks(self):
+                for table in self._tables.values():
+                    table.flush()
             if store is not None and held is not None:
                 store.save(held, batch_id, is_merged=self._range.previous_partitions is not None)
             writer.commit()
@@ -175,7 +180,7 @@ class _Attempt:
             returned = self._flow.transform(records, task)
         except Exception as error:
             place = _last_line_of(error)
-            raise TransformError(f"{self._where(records)}: {type(error).__name__}: {error}{place}") from error
+            raise TransformError(f"{self.where(records)}: {type(error).__name__}: {error}{place}") from error
         with _Checks(self, records):
             return check_rows(returned, self._flow.outputs)
 
@@ -195,7 +200,8 @@ class _Attempt:
         with _Checks(self):
             staged.add(rows)
 
-    def _where(self, records: "pa.RecordBatch | None" = None) -> str:
+    def where(self, records: "pa.RecordBatch | None" = None) -> str:
+        """Returns the name of the flow and the records, for error messages."""
         offsets = f"{self._range}"
         if records is not None and "offset" in records.schema.names and records.num_rows:
             column = records.column("offset")
@@ -214,10 +220,8 @@ class _Checks:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        import pyarrow as pa
-
-        if isinstance(error, PipelineError | TypeError | pa.ArrowException):
-            raise TransformError(f"{self._attempt._where(self._records)}: {error}") from error
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            raise TransformError(f"{self._attempt.where(self._records)}: {error}") from error
 
 
 def _find_source(sources: Mapping[str, Topic], topic: str) -> tuple[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.broker.process import eventually
 from tests.support.spark.topic_rows import put, records, values
 
 import headrace
@@ -29,6 +30,7 @@ from headrace.pipelines.progress import Progress
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+DEADLINE = 120
 TS = 1772600767089  # 2026-03-04 05:06:07.089
 
 
@@ -272,3 +274,27 @@ def test_lost_records(spark: Any, broker: EmbeddedBroker, settings: RunSettings)
         Runner(pipeline, spark, settings).run()
     Runner(pipeline, spark, replace(settings, source_options={"failOnDataLoss": "false"})).run()
     assert [int(record.value) for record in records(servers, "aloss-out")] == [15, 16, 17, 18, 19]
+
+
+def test_runs_until_it_is_stopped_next_to_a_flow_of_frames(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings
+) -> None:
+    """Both kinds of flows in one pipeline, in many small batches. A stop loses nothing."""
+    servers = broker.bootstrap_servers
+    broker.create_topic("amix-in", 2)
+    flows = [
+        ArrowFlow("arrow", {"rows": Topic("amix-in")}, same_rows),
+        Flow("frames", {"rows": Topic("amix-in")}, split=lambda frame, batch: {"copy": frame.select("key", "value")}),
+    ]
+    pipeline = Pipeline.of("amix", flows, {"out": Topic("amix-out"), "copy": Topic("amix-copy")})
+    endless = replace(settings, available_now=False, trigger="50 milliseconds")
+    runner = Runner(pipeline, spark, endless)
+    runner.start()
+    for number in range(10):
+        put(servers, "amix-in", [(f"k{number}", f"{number}".encode())])
+        assert not runner.wait(0.2)
+    eventually(lambda: not runner.wait(0.1) and runner.summary().rows >= 20, "all rows are read", DEADLINE)
+    summary = runner.stop()
+    assert summary.outputs == {"amix-out": 10, "amix-copy": 10}
+    assert Runner(pipeline, spark, settings).run().rows == 0
+    assert sorted(int(record.value) for record in records(servers, "amix-out")) == list(range(10))
