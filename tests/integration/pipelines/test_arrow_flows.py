@@ -252,6 +252,29 @@ def test_errors_of_the_transformation(
     assert records(broker.bootstrap_servers, "aerror-out") == []
 
 
+class BrokenState:
+    """A state that cannot be saved."""
+
+    def take_delta(self) -> bytes:
+        raise KeyError("no delta")
+
+
+def test_errors_of_the_state_and_of_figures(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    broker.create_topic("astate-in", 1)
+    put(broker.bootstrap_servers, "astate-in", [("k", b"v")])
+    where = "flow pass failed: flow pass, astate-in-0, offsets 0 to 0"
+    with pytest.raises(PipelineError, match=f"^{where}: KeyError: 'no delta'"):
+        Runner(pass_on("astate", same_rows, state=lambda task: BrokenState()), spark, settings).run()
+
+    def wrong_figure(rows: pa.RecordBatch, task: Task) -> Any:
+        task.figures["rows"] = pa.scalar(1)
+        return same_rows(rows, task)
+
+    with pytest.raises(PipelineError, match=f"^{where}: the figure 'rows' is of type Int64Scalar; expected int or"):
+        Runner(pass_on("astate", wrong_figure), spark, settings).run()
+    assert records(broker.bootstrap_servers, "astate-out") == []
+
+
 def test_another_kind_of_flow_needs_a_new_checkpoint(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("akind-in", 1)
     Runner(pass_on("akind", same_rows), spark, settings).run()
