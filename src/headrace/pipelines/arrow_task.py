@@ -18,6 +18,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.errors import HeadraceError
@@ -87,8 +88,12 @@ class ArrowTask:
 
         context = TaskContext.get()
         assert context is not None
-        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        query_id = str(context.getLocalProperty("sql.streaming.queryId"))
+        batch, query_id = (
+            context.getLocalProperty(name) for name in ("streaming.sql.batchId", "sql.streaming.queryId")
+        )
+        if batch is None or query_id is None:
+            raise RuntimeError("Spark did not tell the task its batch and query: expected Spark 4.1 to 4.3")
+        batch_id = int(batch)
         try:
             return _Attempt(self, task_range, query_id, batch_id).run().to_bytes()
         except WriterFencedError:
@@ -124,10 +129,12 @@ class _Attempt:
                             self._stage(place, rows)
                         else:
                             writer.send(self._records_of(output, place, rows), place.name)
-            for table in self._tables.values():
-                table.flush()
-            if store is not None and held is not None:
-                store.save(held, batch_id, is_merged=self._range.previous_partitions is not None)
+            with _UserErrors(self):
+                for table in self._tables.values():
+                    table.flush()
+                if store is not None and held is not None:
+                    store.save(held, batch_id, is_merged=self._range.previous_partitions is not None)
+                _check_figures(task.figures)
             writer.commit()
         if store is not None and held is not None:
             store.keep(held, batch_id)
@@ -147,24 +154,14 @@ class _Attempt:
         create_state = self._flow.create_state
         if create_state is None:
             return None, None
-        self._check_checkpoint()
+        _check_checkpoint(self._flow.directory)
         directory = f"{self._flow.directory}/state"
         store = StateStore(directory, self._query_id, task.topic, task.partition, lambda: create_state(task))
         previous = self._range.previous_partitions
-        held = store.take(self._batch_id) if previous is None else store.take_merged(self._batch_id, previous)
+        with _UserErrors(self):
+            held = store.take(self._batch_id) if previous is None else store.take_merged(self._batch_id, previous)
         task.state = held.state
         return store, held
-
-    def _check_checkpoint(self) -> None:
-        """Raises if this machine does not see the checkpoint that the driver created: the state would be lost."""
-        from pyarrow.fs import FileType
-
-        fs, directory = open_directory(self._flow.directory)
-        if fs.get_file_info(f"{directory}/flow.json").type != FileType.File:
-            raise StateFileError(
-                f"flow {self._flow.flow}: a task does not see the checkpoint {self._flow.directory}: the state of the "
-                "flow must be on storage that the driver and all workers share"
-            )
 
     # ---- the pipeline's own code
 
@@ -175,14 +172,14 @@ class _Attempt:
             returned = self._flow.transform(records, task)
         except Exception as error:
             place = _last_line_of(error)
-            raise TransformError(f"{self._where(records)}: {type(error).__name__}: {error}{place}") from error
-        with _Checks(self, records):
+            raise TransformError(f"{self.where(records)}: {type(error).__name__}: {error}{place}") from error
+        with _UserErrors(self, records):
             return check_rows(returned, self._flow.outputs)
 
     def _records_of(self, output: str, topic: Topic, rows: "pa.Table") -> "pa.RecordBatch":
         from headrace.pipelines.arrow_records import output_records
 
-        with _Checks(self):
+        with _UserErrors(self):
             return output_records(output, topic, rows)
 
     def _stage(self, table: Table, rows: "pa.Table") -> None:
@@ -192,10 +189,11 @@ class _Attempt:
         if staged is None:
             root = f"{self._flow.warehouse}/{table.name}"
             staged = self._tables[table.name] = StagedTable(table, root, self._query_id, self._batch_id)
-        with _Checks(self):
+        with _UserErrors(self):
             staged.add(rows)
 
-    def _where(self, records: "pa.RecordBatch | None" = None) -> str:
+    def where(self, records: "pa.RecordBatch | None" = None) -> str:
+        """Returns the name of the flow and the records, for error messages."""
         offsets = f"{self._range}"
         if records is not None and "offset" in records.schema.names and records.num_rows:
             column = records.column("offset")
@@ -203,8 +201,9 @@ class _Attempt:
         return f"flow {self._flow.flow}, {offsets}"
 
 
-class _Checks:
-    """Turns errors about rows that `transform` returned into `TransformError`, which names the records."""
+class _UserErrors:
+    """Turns errors of the flow's state, and errors about rows that `transform` returned, into `TransformError`, which
+    names the records. Errors of the file system are not the user's."""
 
     def __init__(self, attempt: _Attempt, records: "pa.RecordBatch | None" = None) -> None:
         self._attempt = attempt
@@ -214,10 +213,28 @@ class _Checks:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        import pyarrow as pa
+        if isinstance(error, Exception) and not isinstance(error, OSError | StateFileError):
+            detail = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
+            raise TransformError(f"{self._attempt.where(self._records)}: {detail}") from error
 
-        if isinstance(error, PipelineError | TypeError | pa.ArrowException):
-            raise TransformError(f"{self._attempt._where(self._records)}: {error}") from error
+
+def _check_figures(figures: Mapping[str, Any]) -> None:
+    for name, figure in figures.items():
+        if not isinstance(figure, int | float):
+            raise PipelineError(f"the figure {name!r} is of type {type(figure).__name__}; expected int or float")
+
+
+@cache
+def _check_checkpoint(directory: str) -> None:
+    """Raises if this machine does not see the checkpoint that the driver created: the state would be lost."""
+    from pyarrow.fs import FileType
+
+    fs, path = open_directory(directory)
+    if fs.get_file_info(f"{path}/flow.json").type != FileType.File:
+        raise StateFileError(
+            f"a task does not see the checkpoint {directory}: a flow with state needs a checkpoint on storage that the "
+            "driver and all workers share"
+        )
 
 
 def _find_source(sources: Mapping[str, Topic], topic: str) -> tuple[str, tuple[str, ...]]:

@@ -1,14 +1,20 @@
 """A standalone cluster, master and two workers: the format, and the pipeline with its audit, as users run them."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka.jvm import KafkaUnavailable
-from tests.support.broker.process import Broker
+from tests.support.broker.process import Broker, eventually
 from tests.support.spark.cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
+from tests.support.spark.distinct_pipeline import write_distinct_pipeline
 from tests.support.spark.formats import Formats
+from tests.support.spark.topic_rows import put, records
+
+from headrace.admin import Admin, NewTopic
 
 pytestmark = pytest.mark.timeout(1800)
 JOB_SECONDS = 600
@@ -60,3 +66,37 @@ def test_ods_dwd_and_its_audit(cluster: SparkCluster, spark_broker: Broker, tmp_
         finally:
             kill_tree(process.pid)
             process.wait()
+
+
+def test_arrow_flow_with_killed_executors(cluster: SparkCluster, spark_broker: Broker, tmp_path: Path) -> None:
+    """The state of a killed executor is restored on another one; every key is written once. The function and the state
+    are in files that only the driver sees."""
+    servers, keys = spark_broker.bootstrap, 900
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic("distinct-in", 3)])
+    put(servers, "distinct-in", [(f"k{number % keys}", f"{number}".encode()) for number in range(3 * keys)])
+    (tmp_path / "driver").mkdir()
+    file = write_distinct_pipeline(tmp_path / "driver")
+    log, checkpoint = tmp_path / "pipeline.log", tmp_path / "checkpoint"
+    arguments: list[object] = ["pipeline", "run", file, "--bootstrap-server", servers, "--master", cluster.master]
+    for key, value in EXECUTOR_SETTINGS.items():
+        arguments += ["--conf", f"{key}={value}"]
+    arguments += ["--checkpoint", checkpoint, "--max-rows", 300, "--available-now", "--quiet"]
+
+    def committed() -> int:
+        return len(list(checkpoint.glob("*/*/query/commits/[0-9]*")))
+
+    process = start_headrace(arguments, log)
+    try:
+        for batches in (2, 5):
+            eventually(
+                lambda least=batches: committed() >= least or process.poll() is not None, "batches commit", JOB_SECONDS
+            )
+            assert process.poll() is None, log.read_text()
+            os.kill(cluster.executors()[0], signal.SIGKILL)
+        assert process.wait(JOB_SECONDS) == 0, log.read_text()
+    finally:
+        kill_tree(process.pid)
+        process.wait()
+    written = [(record.key.decode(), int(record.value)) for record in records(servers, "distinct-out")]
+    assert sorted(written) == sorted((f"k{number}", number) for number in range(keys))

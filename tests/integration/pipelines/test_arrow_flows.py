@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.broker.process import eventually
 from tests.support.spark.topic_rows import put, records, values
 
 import headrace
@@ -29,6 +30,7 @@ from headrace.pipelines.progress import Progress
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+DEADLINE = 120
 TS = 1772600767089  # 2026-03-04 05:06:07.089
 
 
@@ -250,6 +252,29 @@ def test_errors_of_the_transformation(
     assert records(broker.bootstrap_servers, "aerror-out") == []
 
 
+class BrokenState:
+    """A state that cannot be saved."""
+
+    def take_delta(self) -> bytes:
+        raise KeyError("no delta")
+
+
+def test_errors_of_the_state_and_of_figures(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    broker.create_topic("astate-in", 1)
+    put(broker.bootstrap_servers, "astate-in", [("k", b"v")])
+    where = "flow pass failed: flow pass, astate-in-0, offsets 0 to 0"
+    with pytest.raises(PipelineError, match=f"^{where}: KeyError: 'no delta'"):
+        Runner(pass_on("astate", same_rows, state=lambda task: BrokenState()), spark, settings).run()
+
+    def wrong_figure(rows: pa.RecordBatch, task: Task) -> Any:
+        task.figures["rows"] = pa.scalar(1)
+        return same_rows(rows, task)
+
+    with pytest.raises(PipelineError, match=f"^{where}: the figure 'rows' is of type Int64Scalar; expected int or"):
+        Runner(pass_on("astate", wrong_figure), spark, settings).run()
+    assert records(broker.bootstrap_servers, "astate-out") == []
+
+
 def test_another_kind_of_flow_needs_a_new_checkpoint(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("akind-in", 1)
     Runner(pass_on("akind", same_rows), spark, settings).run()
@@ -272,3 +297,27 @@ def test_lost_records(spark: Any, broker: EmbeddedBroker, settings: RunSettings)
         Runner(pipeline, spark, settings).run()
     Runner(pipeline, spark, replace(settings, source_options={"failOnDataLoss": "false"})).run()
     assert [int(record.value) for record in records(servers, "aloss-out")] == [15, 16, 17, 18, 19]
+
+
+def test_runs_until_it_is_stopped_next_to_a_flow_of_frames(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings
+) -> None:
+    """Both kinds of flows in one pipeline, in many small batches. A stop loses nothing."""
+    servers = broker.bootstrap_servers
+    broker.create_topic("amix-in", 2)
+    flows = [
+        ArrowFlow("arrow", {"rows": Topic("amix-in")}, same_rows),
+        Flow("frames", {"rows": Topic("amix-in")}, split=lambda frame, batch: {"copy": frame.select("key", "value")}),
+    ]
+    pipeline = Pipeline.of("amix", flows, {"out": Topic("amix-out"), "copy": Topic("amix-copy")})
+    endless = replace(settings, available_now=False, trigger="50 milliseconds")
+    runner = Runner(pipeline, spark, endless)
+    runner.start()
+    for number in range(10):
+        put(servers, "amix-in", [(f"k{number}", f"{number}".encode())])
+        assert not runner.wait(0.2)
+    eventually(lambda: not runner.wait(0.1) and runner.summary().rows >= 20, "all rows are read", DEADLINE)
+    summary = runner.stop()
+    assert summary.outputs == {"amix-out": 10, "amix-copy": 10}
+    assert Runner(pipeline, spark, settings).run().rows == 0
+    assert sorted(int(record.value) for record in records(servers, "amix-out")) == list(range(10))

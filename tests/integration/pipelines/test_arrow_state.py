@@ -78,17 +78,26 @@ def test_state_continues_over_batches_and_runs(spark: Any, broker: EmbeddedBroke
     assert state_files(settings)
 
 
-def test_added_partitions_keep_the_state(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
-    """Keys move to other partitions: every partition knows the keys of all partitions. A replay does as well."""
+def test_added_partitions_keep_the_state(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys move to other partitions: every partition knows the keys of all partitions, also after a replay of the first
+    batch with the new partitions."""
     servers = broker.bootstrap_servers
     broker.create_topic("smore-in", 2)
     send(servers, "smore-in", range(40))
     Runner(distinct("smore"), spark, settings).run()
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_partitions({"smore-in": 5})
-    send(servers, "smore-in", range(3))
+    send(servers, "smore-in", [0, 1, 2, 40])
+    with monkeypatch.context() as patch:
+        patch.setattr(TableBatch, "commit", crash)
+        with pytest.raises(PipelineError, match="the disk is gone"):
+            Runner(distinct("smore"), spark, settings).run()
+    kill_workers()
     summary = Runner(distinct("smore"), spark, settings).run()
     assert summary.flows["distinct"].figures == {"repeated": 3}
+    assert len(list(Path(settings.checkpoint).glob("*/*/state/*/snapshot-*"))) == 5
     for _ in range(2):
         send(servers, "smore-in", range(60))
         Runner(distinct("smore"), spark, settings).run()
@@ -110,6 +119,10 @@ def test_damaged_state_file_ends_the_run(spark: Any, broker: EmbeddedBroker, set
     path.write_bytes(content)
     Runner(distinct("sdamage"), spark, settings).run()
     assert keys(servers, "sdamage-out") == sorted(f"k{number}" for number in range(6))
+
+
+def crash(*_: object) -> None:
+    raise OSError("the disk is gone")
 
 
 def kill_workers() -> None:
@@ -176,9 +189,6 @@ def test_replayed_batch_writes_nothing_twice(
     servers = broker.bootstrap_servers
     broker.create_topic("sreplay-in", 2)
 
-    def crash(*_: object) -> None:
-        raise OSError("the disk is gone")
-
     for attempt, numbers in enumerate((range(30), range(10, 45))):
         send(servers, "sreplay-in", numbers)
         with monkeypatch.context() as patch:
@@ -200,9 +210,6 @@ def test_replay_with_other_rows_ends_the_run(
 ) -> None:
     broker.create_topic("sother-in", 1)
     send(broker.bootstrap_servers, "sother-in", range(5))
-
-    def crash(*_: object) -> None:
-        raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(TableBatch, "commit", crash)
