@@ -88,7 +88,7 @@ for _power in range(1, 19):
 # ---- memory
 
 cdef inline bint reserve(Cursor* cursor, Bytes* into, Py_ssize_t more) noexcept nogil:
-    if into.size + more <= into.capacity:
+    if into.size + more < into.capacity:  # so there is memory even for nothing
         return True
     return grow(cursor, into, more)
 
@@ -96,7 +96,7 @@ cdef inline bint reserve(Cursor* cursor, Bytes* into, Py_ssize_t more) noexcept 
 cdef bint grow(Cursor* cursor, Bytes* into, Py_ssize_t more) noexcept nogil:
     cdef Py_ssize_t capacity = into.capacity * 2
     cdef uint8_t* data
-    if capacity < into.size + more:
+    if capacity <= into.size + more:
         capacity = into.size + more + 256
     data = <uint8_t*>PyMem_RawRealloc(into.data, capacity)
     if data == NULL:
@@ -975,7 +975,7 @@ cdef class JsonReader:
         """
         cdef const uint8_t[::1] bits
         cdef bint has_nulls = valid is not None
-        cdef const uint8_t* base = &data[0] if data.shape[0] else NULL
+        cdef const uint8_t* base = &data[0] if data.shape[0] else <const uint8_t*>b""
         cdef Py_ssize_t row, position, begin, stop
         cdef Cursor cursor
         cdef dict invalid = {}

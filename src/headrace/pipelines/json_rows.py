@@ -1,8 +1,8 @@
 """Reads one JSON object by a schema exactly as Spark's `from_json` does, and writes it as `to_json` does.
 
 The slow path of `json_columns`, for rows that are not plain JSON, and for types that the compiled reader does not know.
-Values are Python objects: text, int, float, bool, Decimal, dict, list; timestamps are microseconds and dates are days
-since 1970.
+Values are Python objects: text, int, float, bool, Decimal, dict, list; maps are lists of entries, timestamps are
+microseconds and dates are days since 1970.
 
 If a value does not fit its type, Spark continues with the next token. What it reads after that decides which fields
 have a value, so the readers below follow it token by token.
@@ -309,18 +309,19 @@ def _read_list(cursor: _Cursor, element: Reader) -> list[Any]:
     return values
 
 
-def _read_map(cursor: _Cursor, item: Reader) -> Row:
-    entries: Row = {}
+def _read_map(cursor: _Cursor, item: Reader) -> list[tuple[str, Any]]:
+    """Reads a map as its entries. Spark keeps entries with the same name."""
+    entries: list[tuple[str, Any]] = []
     fits = True
     while cursor.next_until(Kind.END_OBJECT):
         name = replace_surrogates(str(cursor.token.name))
         try:
-            entries[name] = item(cursor)
+            entries.append((name, item(cursor)))
         except Mismatch as mismatch:
             if mismatch.partial is None:
                 raise
             fits = False
-            entries[name] = mismatch.partial
+            entries.append((name, mismatch.partial))
     if not fits:
         raise Mismatch(entries)
     return entries
@@ -394,7 +395,7 @@ def _write(value: Any, kind: "pa.DataType", is_plain: bool) -> str:
     if pa.types.is_list(kind):
         return f"[{','.join(_write(each, kind.value_type, is_plain) for each in value)}]"
     if pa.types.is_map(kind):
-        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value.items())
+        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value)
         return f"{{{','.join(entries)}}}"
     if pa.types.is_timestamp(kind) and not is_plain:
         return f'"{_iso_time(value)}"'

@@ -37,7 +37,7 @@ def read(text: str) -> dict[str, Any]:
         ('{"day": "2026-1"}', {"day": 20454}),
         ('{"day": "7"}', {"day": 7}),
         ('{"x": "NaN", "y": 0.1, "ok": false}', {"x": pytest.approx(float("nan"), nan_ok=True), "ok": False}),
-        ('{"l": [{"n": 1}, null], "m": {"a": 1, "b": null}, "o": {"p": 5}} text', {"m": {"a": 1, "b": None}}),
+        ('{"l": [{"n": 1}, null], "m": {"a": 1, "b": null}, "o": {"p": 5}} text', {"m": [("a", 1), ("b", None)]}),
     ],
 )
 def test_reads(text: str, row: dict[str, Any]) -> None:
