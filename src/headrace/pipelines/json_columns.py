@@ -33,6 +33,7 @@ _TEXT, _JSON_TEXT, _INTEGER, _DECIMAL, _TIMESTAMP, _BOOLEAN, _STRUCT, _LIST = ra
 _MAX_PRECISION = 18
 _MAX_SCALE = 6
 """Java writes small numbers with more decimals in scientific notation."""
+_MAX_READERS = 100
 _TRIMMED = {b"json": b"trimmed"}
 _JSON = {b"json": b"text"}
 
@@ -176,11 +177,12 @@ _readers = threading.local()
 
 def _reader(schema: "pa.Schema") -> JsonReader:
     """Returns this thread's reader for a schema. A reader keeps its memory."""
-    cache: dict[Any, JsonReader] = _readers.__dict__.setdefault("by_codes", {})
-    codes = _field_codes(schema)
-    if codes not in cache:
-        cache[codes] = JsonReader(codes)
-    return cache[codes]
+    cache: dict[int, tuple[pa.Schema, JsonReader]] = _readers.__dict__.setdefault("by_schema", {})
+    if id(schema) not in cache:
+        if len(cache) >= _MAX_READERS:
+            cache.clear()
+        cache[id(schema)] = schema, JsonReader(_field_codes(schema))
+    return cache[id(schema)][1]
 
 
 def _field_codes(fields: "Iterable[pa.Field]") -> tuple[Any, ...]:
