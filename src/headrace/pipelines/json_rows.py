@@ -310,20 +310,23 @@ def _read_list(cursor: _Cursor, element: Reader) -> list[Any]:
 
 
 def _read_map(cursor: _Cursor, item: Reader) -> list[tuple[str, Any]]:
-    """Reads a map as its entries. Spark keeps entries with the same name."""
+    """Reads a map as its entries. Spark keeps entries with the same name. A map with an entry that does not fit is read
+    to its end, but has no value then."""
     entries: list[tuple[str, Any]] = []
-    fits = True
+    fits = is_complete = True
     while cursor.next_until(Kind.END_OBJECT):
         name = replace_surrogates(str(cursor.token.name))
         try:
             entries.append((name, item(cursor)))
         except Mismatch as mismatch:
-            if mismatch.partial is None:
-                raise
             fits = False
-            entries.append((name, mismatch.partial))
+            if mismatch.partial is None:
+                is_complete = False
+                cursor.skip_children()
+            else:
+                entries.append((name, mismatch.partial))
     if not fits:
-        raise Mismatch(entries)
+        raise Mismatch(entries if is_complete else None)
     return entries
 
 
