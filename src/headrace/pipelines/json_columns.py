@@ -3,7 +3,7 @@
 `read_json` parses and types the rows in compiled code, as Spark's `from_json` would with the same schema. A row that is
 not plain JSON (see `_json_reader`) goes to `json_rows`, which is slow and exact.
 
-    rows = read_json(batch["value"], "id BIGINT, name STRING, tags ARRAY<STRING>")
+    rows = read_json(batch["value"], parse_sql_schema("id BIGINT, name STRING, tags ARRAY<STRING>"))
     rows.columns    a struct array; null for rows without a value and for invalid rows
     rows.invalid    why a row is invalid, by its number
 
@@ -11,8 +11,9 @@ The writers build rows from pieces. What several rows share is written only once
 
     head = json_members({"id": rows.columns.field("id")}, opening=b"{")       {"id":7
     tags = list_items(rows.columns.field("tags"))
-    own = json_members({"tag": tags.values, "seq": tags.positions})           ,"tag":"a","seq":0
-    values = join_pieces((head, tags.lists), own, b"}")                       {"id":7,"tag":"a","seq":0}
+    tag = json_members({"tag": rows.columns.field("tags").values})            ,"tag":"a"
+    seq = json_members({"seq": tags.positions})                               ,"seq":0
+    values = join_pieces((head, tags.lists), (tag, tags.elements), seq, b"}") {"id":7,"tag":"a","seq":0}
 
 No Spark import, no state except readers, which are cached per schema and thread.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines._json_reader import JsonReader
 from headrace.pipelines._json_writer import join_rows, list_rows, write_rows
+from headrace.pipelines.json_rows import RowParser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,10 +90,14 @@ def can_read(schema: "pa.Schema") -> bool:
     return True
 
 
-def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallback: Fallback) -> JsonRows:
-    """Reads JSON objects (binary or text) as the columns of a schema. Raises TypeError if `can_read` is False."""
+def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallback: Fallback | None = None) -> JsonRows:
+    """Reads JSON objects (binary or text) as the columns of a schema. Raises TypeError if `can_read` is False.
+
+    `fallback` reads rows that are not plain JSON; the default is `json_rows.RowParser`.
+    """
     import pyarrow as pa
 
+    fallback = fallback or RowParser(schema)
     array = _one_array(values).cast(pa.binary())
     valid, offsets, data = array.buffers()
     offsets = memoryview(offsets if offsets is not None and offsets.size else bytes(4)).cast("B").cast("i")
