@@ -64,7 +64,7 @@ cdef char* HEX = b"0123456789ABCDEF"
 cdef bint reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
     cdef Py_ssize_t capacity
     cdef uint8_t* data
-    if into.size + more <= into.capacity:
+    if into.size + more < into.capacity:  # so there is memory even for nothing
         return True
     capacity = max(into.capacity * 2, into.size + more + 1024)
     data = <uint8_t*>PyMem_RawRealloc(into.data, capacity)

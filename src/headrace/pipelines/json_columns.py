@@ -3,7 +3,7 @@
 `read_json` parses and types the rows in compiled code, as Spark's `from_json` would with the same schema. A row that is
 not plain JSON (see `_json_reader`) goes to `json_rows`, which is slow and exact.
 
-    rows = read_json(batch["value"], "id BIGINT, name STRING, tags ARRAY<STRING>")
+    rows = read_json(batch["value"], parse_sql_schema("id BIGINT, name STRING, tags ARRAY<STRING>"))
     rows.columns    a struct array; null for rows without a value and for invalid rows
     rows.invalid    why a row is invalid, by its number
 
@@ -11,8 +11,9 @@ The writers build rows from pieces. What several rows share is written only once
 
     head = json_members({"id": rows.columns.field("id")}, opening=b"{")       {"id":7
     tags = list_items(rows.columns.field("tags"))
-    own = json_members({"tag": tags.values, "seq": tags.positions})           ,"tag":"a","seq":0
-    values = join_pieces((head, tags.lists), own, b"}")                       {"id":7,"tag":"a","seq":0}
+    tag = json_members({"tag": rows.columns.field("tags").values})            ,"tag":"a"
+    seq = json_members({"seq": tags.positions})                               ,"seq":0
+    values = join_pieces((head, tags.lists), (tag, tags.elements), seq, b"}") {"id":7,"tag":"a","seq":0}
 
 No Spark import, no state except readers, which are cached per schema and thread.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines._json_reader import JsonReader
 from headrace.pipelines._json_writer import join_rows, list_rows, write_rows
+from headrace.pipelines.json_rows import RowParser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +35,7 @@ _TEXT, _JSON_TEXT, _INTEGER, _DECIMAL, _TIMESTAMP, _BOOLEAN, _STRUCT, _LIST = ra
 _MAX_PRECISION = 18
 _MAX_SCALE = 6
 """Java writes small numbers with more decimals in scientific notation."""
+_MAX_READERS = 100
 _TRIMMED = {b"json": b"trimmed"}
 _JSON = {b"json": b"text"}
 
@@ -87,10 +90,14 @@ def can_read(schema: "pa.Schema") -> bool:
     return True
 
 
-def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallback: Fallback) -> JsonRows:
-    """Reads JSON objects (binary or text) as the columns of a schema. Raises TypeError if `can_read` is False."""
+def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallback: Fallback | None = None) -> JsonRows:
+    """Reads JSON objects (binary or text) as the columns of a schema. Raises TypeError if `can_read` is False.
+
+    `fallback` reads rows that are not plain JSON; the default is `json_rows.RowParser`.
+    """
     import pyarrow as pa
 
+    fallback = fallback or RowParser(schema)
     array = _one_array(values).cast(pa.binary())
     valid, offsets, data = array.buffers()
     offsets = memoryview(offsets if offsets is not None and offsets.size else bytes(4)).cast("B").cast("i")
@@ -176,11 +183,12 @@ _readers = threading.local()
 
 def _reader(schema: "pa.Schema") -> JsonReader:
     """Returns this thread's reader for a schema. A reader keeps its memory."""
-    cache: dict[Any, JsonReader] = _readers.__dict__.setdefault("by_codes", {})
-    codes = _field_codes(schema)
-    if codes not in cache:
-        cache[codes] = JsonReader(codes)
-    return cache[codes]
+    cache: dict[int, tuple[pa.Schema, JsonReader]] = _readers.__dict__.setdefault("by_schema", {})
+    if id(schema) not in cache:
+        if len(cache) >= _MAX_READERS:
+            cache.clear()
+        cache[id(schema)] = schema, JsonReader(_field_codes(schema))
+    return cache[id(schema)][1]
 
 
 def _field_codes(fields: "Iterable[pa.Field]") -> tuple[Any, ...]:

@@ -1,8 +1,11 @@
 """Reads one JSON object by a schema exactly as Spark's `from_json` does, and writes it as `to_json` does.
 
 The slow path of `json_columns`, for rows that are not plain JSON, and for types that the compiled reader does not know.
-Values are Python objects: text, int, float, bool, Decimal, dict, list; timestamps are microseconds and dates are days
-since 1970.
+Values are Python objects: text, int, float, bool, Decimal, dict, list; maps are lists of entries, timestamps are
+microseconds and dates are days since 1970.
+
+Timestamps have the format of databases, `2026-01-31 23:59:59` with up to six decimals, in UTC; or they are numbers of
+seconds.
 
 If a value does not fit its type, Spark continues with the next token. What it reads after that decides which fields
 have a value, so the readers below follow it token by token.
@@ -24,6 +27,7 @@ from headrace.pipelines.json_tokens import (
     Rules,
     Token,
     float_of,
+    is_strict_json,
     java_float,
     java_name,
     replace_surrogates,
@@ -32,6 +36,7 @@ from headrace.pipelines.json_tokens import (
     write_text,
     write_tokens,
 )
+from headrace.pipelines.sql_schema import sql_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,30 +314,62 @@ def _read_list(cursor: _Cursor, element: Reader) -> list[Any]:
     return values
 
 
-def _read_map(cursor: _Cursor, item: Reader) -> Row:
-    entries: Row = {}
-    fits = True
+def _read_map(cursor: _Cursor, item: Reader) -> list[tuple[str, Any]]:
+    """Reads a map as its entries. Spark keeps entries with the same name. A map with an entry that does not fit is read
+    to its end, but has no value then."""
+    entries: list[tuple[str, Any]] = []
+    fits = is_complete = True
     while cursor.next_until(Kind.END_OBJECT):
         name = replace_surrogates(str(cursor.token.name))
         try:
-            entries[name] = item(cursor)
+            entries.append((name, item(cursor)))
         except Mismatch as mismatch:
-            if mismatch.partial is None:
-                raise
             fits = False
-            entries[name] = mismatch.partial
+            if mismatch.partial is None:
+                is_complete = False
+                cursor.skip_children()
+            else:
+                entries.append((name, mismatch.partial))
     if not fits:
-        raise Mismatch(entries)
+        raise Mismatch(entries if is_complete else None)
     return entries
 
 
-def has_value(text: str, path: str) -> bool:
-    """Returns whether `get_json_object` finds a value that is not null. `path`: names separated by dots."""
+class RowParser:
+    """Reads rows that are not plain JSON: the default fallback of `read_json`. The reasons are those of
+    `headrace.pipelines.parse_json`."""
+
+    def __init__(self, schema: "pa.Schema") -> None:
+        self._schema = schema
+        self._reader = ObjectReader(schema)
+
+    def __call__(self, value: bytes) -> bytes | str:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return "not UTF-8 text"
+        row, fits = self._reader.read(text)
+        if fits and row is not None:
+            return write_plain(row, self._schema)
+        if not is_strict_json(text):
+            return "not JSON"
+        if not text.lstrip(" ").startswith("{"):
+            return "not a JSON object"
+        mismatches = [
+            f"{field.name} is not {sql_name(field.type)}"
+            for field in self._schema
+            if (row or {}).get(field.name) is None and has_value(text, field.name)
+        ]
+        return f"JSON that does not fit the schema{': ' if mismatches else ''}{', '.join(mismatches)}"
+
+
+def has_value(text: str, *names: str) -> bool:
+    """Returns whether `get_json_object` finds a value that is not null in nested objects with these names."""
     try:
         tokens = tokenize(text, Rules.PATH)
     except NotJson:
         return False
-    return bool(tokens) and _find(_Cursor(tokens), path.split("."))
+    return bool(tokens) and _find(_Cursor(tokens), list(names))
 
 
 def _find(cursor: _Cursor, names: list[str]) -> bool:
@@ -394,7 +431,7 @@ def _write(value: Any, kind: "pa.DataType", is_plain: bool) -> str:
     if pa.types.is_list(kind):
         return f"[{','.join(_write(each, kind.value_type, is_plain) for each in value)}]"
     if pa.types.is_map(kind):
-        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value.items())
+        entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value)
         return f"{{{','.join(entries)}}}"
     if pa.types.is_timestamp(kind) and not is_plain:
         return f'"{_iso_time(value)}"'

@@ -35,7 +35,7 @@ _EXPECTED = {
 
 
 @cache
-def _schema() -> "pa.Schema":
+def event_schema() -> "pa.Schema":
     """Returns the schema of an event. Text that rows contain trimmed is trimmed when it is read."""
     import pyarrow as pa
 
@@ -65,7 +65,7 @@ def _fields(schema: str, is_trimmed: bool = True) -> "list[pa.Field]":
 
 @cache
 def _parser() -> EventParser:
-    return EventParser(_schema(), _EXPECTED)
+    return EventParser(event_schema(), _EXPECTED)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def parse_log(values: "pa.Array") -> LogEvents:
     """Parses and checks the values of records."""
     import pyarrow.compute as pc
 
-    rows = read_json(values, _schema(), _parser())
+    rows = read_json(values, event_schema(), _parser())
     event = rows.columns
     has_item = pc.or_(event.field("start").is_valid(), event.field("page").is_valid())
     is_valid = pc.and_(pc.and_(has_common_fields(event), has_item), event.field("common").field("mid").is_valid())

@@ -13,20 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def is_blank(column: "Column") -> "Column":
+def _is_blank(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
     return column.isNull() | (sf.trim(column) == "")
-
-
-def is_single_json_value(text: "Column") -> "Column":
-    """Returns whether a text is exactly one JSON value. Spark's parsers accept a value and ignore the text after it. So
-    the text is parsed as the first element of a list. The second element is the hash of the text."""
-    from pyspark.sql import functions as sf
-
-    check = sf.xxhash64(text)
-    with_check = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(","), check.cast("string"), sf.lit("]")))
-    return sf.coalesce(sf.try_variant_get(with_check, "$[1]", "bigint") == check, sf.lit(False))
 
 
 def parse_failure(event: "Column", expected: Mapping[str, str]) -> "Column":
@@ -51,7 +41,7 @@ def check_common_fields(reason: "Column", event: "Column") -> "Column":
 
     ts = event["ts"]
     return (
-        reason.when(is_blank(event["event_id"]), sf.lit("no event_id"))
+        reason.when(_is_blank(event["event_id"]), sf.lit("no event_id"))
         .when(ts.isNull(), sf.lit("no ts"))
         .when(
             ~ts.between(EARLIEST_TS, LATEST_TS),
@@ -65,7 +55,7 @@ def _mismatch(text: "Column", event: "Column", expected: Mapping[str, str]) -> "
 
     messages = [
         sf.when(
-            sf.get_json_object(text, f"$.{path}").isNotNull() & field(event, path).isNull(),
+            sf.get_json_object(text, f"$.{path}").isNotNull() & _field(event, path).isNull(),
             sf.lit(f"{path} is not {kind}"),
         )
         for path, kind in expected.items()
@@ -79,7 +69,7 @@ def _mismatch(text: "Column", event: "Column", expected: Mapping[str, str]) -> "
     )
 
 
-def field(event: "Column", path: str) -> "Column":
+def _field(event: "Column", path: str) -> "Column":
     for name in path.split("."):
         event = event[name]
     return event

@@ -47,7 +47,7 @@ class EventParser:
         if not text.lstrip(" ").startswith("{"):
             return "not a JSON object"
         for path, kind in self._expected.items():
-            if _get(row, path) is None and has_value(text, path):
+            if _get(row, path) is None and has_value(text, *path.split(".")):
                 return f"{path} is not {kind}"
         return "a field has a wrong type"
 

@@ -62,6 +62,6 @@ class TableRows:
         if fits and row is not None:
             return row
         for field in self._schema:
-            if (row is None or row.get(field.name) is None) and has_value(text, field.name):
+            if (row is None or row.get(field.name) is None) and has_value(text, *field.name.split(".")):
                 return f"data.{field.name} is not {sql_name(field.type)}"
         return "a column of data has a wrong type"

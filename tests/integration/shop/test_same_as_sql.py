@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 from tests.support.seeds import choose_seed
 from tests.support.shop.arrow_run import ArrowRun, Record, record_batch
-from tests.support.shop.hostile_events import STRANGE_RECORDS, STRANGE_VALUES, mutated, with_strange_values
+from tests.support.shop.hostile_events import (
+    STRANGE_RECORDS,
+    STRANGE_VALUES,
+    mutated,
+    random_object,
+    with_strange_values,
+)
 from tests.support.shop.sql_run import SqlRun
 
+from headrace.pipelines.sql_schema import parse_sql_schema
 from headrace.shop.datagen.stream import EventStream, StreamSettings
 from headrace.shop.datagen.visits import DB, LOG
+from headrace.shop.log import event_schema
 from headrace.shop.ods_dwd import make_ods_dwd
 from headrace.shop.routes import ROUTES, Route
 
@@ -149,3 +157,19 @@ def test_randomly_damaged_events(compare: Any) -> None:
     rng = random.Random(choose_seed())
     for source, event in (("log", LOG_EVENT), ("db", change(ORDER))):
         assert compare(source, numbered(mutated(event, rng) for _ in range(3000))) > 500
+
+
+def test_random_events_of_the_schemas(compare: Any) -> None:
+    rng = random.Random(choose_seed())
+    ids = (f'{{"event_id":"e1","ts":{TS},', f'{{"event_id" : "e1","ts":{TS},"type":"insert","table":"typed","xid":1,')
+    fields = [field for field in event_schema() if field.name not in ("event_id", "ts")]
+    events = [ids[0] + random_object(fields, rng)[1:] for _ in range(3000)]
+    assert compare("log", numbered(event.encode() for event in events)) > 100
+    routes = {**ROUTES, "typed": Route("dwd_typed", TYPES), "order_info": Route("dwd_order")}
+    columns = {"typed": TYPES, "payment_info": str(ROUTES["payment_info"].columns), "order_info": TYPES}
+    changes = []
+    for _ in range(3000):
+        table = rng.choice(tuple(columns))
+        data, old = (random_object(parse_sql_schema(columns[table]), rng) for _ in range(2))
+        changes.append(f'{ids[1]}"data":{data},"old":{old}}}'.replace('"typed"', json.dumps(table), 1).encode())
+    assert compare("db", numbered(changes), routes) > 100

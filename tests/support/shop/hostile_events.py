@@ -3,7 +3,9 @@
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
 
 STRANGE_VALUES = (
     *('""', '" "', '"  x  "', '"\\t x"', '"\u00a0x"', '"null"', "null", "true", "false", "[]", "{}", "[null]", "[[]]"),
@@ -169,6 +171,48 @@ def with_strange_values(event: bytes, values: Sequence[str] = STRANGE_VALUES) ->
         template = json.dumps(changed, ensure_ascii=False)
         for value in values:
             yield template.replace('"@here@"', value).encode()
+
+
+def random_object(fields: Iterable[pa.Field], rng: random.Random) -> str:
+    """Returns an object whose fields mostly fit a schema, in any order, with spaces, unknown and repeated fields."""
+    chosen = [field for field in fields if rng.random() < 0.9]
+    rng.shuffle(chosen)
+    if chosen and rng.random() < 0.05:
+        chosen.append(rng.choice(chosen))
+    members = [
+        f"{json.dumps(field.name)}{_space(rng)}:{_space(rng)}{_random_value(field.type, rng)}" for field in chosen
+    ]
+    if rng.random() < 0.1:
+        members.insert(0, f'"unknown":{rng.choice(STRANGE_VALUES[:100])}')
+    return f"{{{_space(rng)}{f'{_space(rng)},'.join(members)}{_space(rng)}}}"
+
+
+def _space(rng: random.Random) -> str:
+    return "" if rng.random() < 0.9 else rng.choice((" ", "\n", "\t", "\r\n"))
+
+
+def _random_value(kind: pa.DataType, rng: random.Random) -> str:
+    if rng.random() < 0.03:
+        return rng.choice(STRANGE_VALUES)
+    if rng.random() < 0.03:
+        return "null"
+    if pa.types.is_struct(kind):
+        return random_object(kind, rng)
+    if pa.types.is_list(kind):
+        return f"[{','.join(_random_value(kind.value_type, rng) for _ in range(rng.randrange(4)))}]"
+    if pa.types.is_map(kind):
+        return f'{{"k":{_random_value(kind.item_type, rng)}}}'
+    if pa.types.is_integer(kind):
+        return str(rng.randrange(-100, 1 << (kind.bit_width - 1)) >> rng.randrange(kind.bit_width))
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        return str(round(rng.uniform(-10, 10 ** rng.randrange(1, 9)), rng.randrange(4)))
+    if pa.types.is_boolean(kind):
+        return rng.choice(("true", "false"))
+    if pa.types.is_timestamp(kind):
+        day = f"{rng.randrange(1900, 2100)}-{rng.randrange(1, 14):02d}-{rng.randrange(1, 32):02d}"
+        return f'"{day} 12:{rng.randrange(66):02d}:00{rng.choice(("", ".5", ".123456"))}"'
+    letters = rng.choice((" ab", 'a"\\\n\t', "ü€😀\x7f\u2028", "0123456789"))
+    return json.dumps("".join(rng.choice(letters) for _ in range(rng.randrange(6))), ensure_ascii=rng.random() < 0.5)
 
 
 def mutated(event: bytes, rng: random.Random) -> bytes:

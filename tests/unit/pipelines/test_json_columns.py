@@ -12,6 +12,7 @@ from tests.support.pipelines.json_cases import SCHEMA, read
 from tests.support.pipelines.json_fuzzer import fuzz_once
 
 from headrace.pipelines.json_columns import can_read, join_pieces, json_members, list_items, read_json
+from headrace.pipelines.sql_schema import parse_sql_schema
 
 
 def never(value: bytes) -> str:
@@ -205,3 +206,21 @@ def test_members_are_json() -> None:
     ]
     written = join_pieces(json_members({"t": pa.array(texts)}, opening=b"{"), b"}")
     assert [json.loads(row)["t"] for row in written.to_pylist()] == texts
+
+
+def test_example_of_the_module() -> None:
+    values = pa.array([b'{"id": 7, "tags": ["a", "b"]}', b"{'id': 8}", b"oops", b'{"id": "x"}', b"[]", b"\xff", None])
+    rows = read_json(values, parse_sql_schema("id BIGINT, name STRING, tags ARRAY<STRING>"))
+    assert rows.columns.field("id").to_pylist() == [7, 8, None, None, None, None, None]
+    assert rows.unusual == [1]
+    assert rows.invalid == {
+        2: "not JSON",
+        3: "JSON that does not fit the schema: id is not bigint",
+        4: "not a JSON object",
+        5: "not UTF-8 text",
+    }
+    head = json_members({"id": rows.columns.field("id")}, opening=b"{")
+    tags = list_items(rows.columns.field("tags"))
+    tag = json_members({"tag": rows.columns.field("tags").values})
+    joined = join_pieces((head, tags.lists), (tag, tags.elements), json_members({"seq": tags.positions}), b"}")
+    assert joined.to_pylist() == [b'{"id":7,"tag":"a","seq":0}', b'{"id":7,"tag":"b","seq":1}']

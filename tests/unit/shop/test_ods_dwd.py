@@ -296,3 +296,11 @@ def test_the_result_does_not_depend_on_chunks() -> None:
     chunks = [record_batch("log", records[at : at + 3], at) for at in range(0, 20, 3)]
     assert cut.run(*chunks) == expected
     assert cut.task.state.snapshot() == whole.task.state.snapshot()
+
+
+def test_slices_of_record_batches() -> None:
+    events = [page(f"e{number}", f"m{number}") if number % 4 else ("k", {"bad": number}) for number in range(20)]
+    records = [(key.encode(), json.dumps(value).encode()) for key, value in events]
+    whole, cut = ArrowRun(ods_dwd, "log"), ArrowRun(ods_dwd, "log")
+    batch = record_batch("log", records)
+    assert cut.run(batch.slice(0, 7), batch.slice(7, 6), batch.slice(13)) == whole.run(batch)
