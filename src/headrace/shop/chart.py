@@ -44,7 +44,7 @@ dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums; white-space
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 12px; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--grid); border-radius: 8px; padding: 10px 12px; }
 figcaption { display: flex; justify-content: space-between; gap: 12px; font-weight: 600; font-size: 14px; }
-figcaption span { color: var(--soft); font-weight: 400; font-variant-numeric: tabular-nums; }
+figcaption span { color: var(--soft); font-weight: 400; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font-size: 12px; }
 svg .grid { stroke: var(--grid); }
