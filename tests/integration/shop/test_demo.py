@@ -64,7 +64,7 @@ def test_demo_runs(tmp_path: Path) -> None:
     assert drawn.count("<svg") == 8
     assert "audit passed" in drawn
     assert list((data / "warehouse" / "dws_traffic").rglob("*.parquet"))
-    eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 20)
+    eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 60)
 
 
 def test_ignores_aborted_records() -> None:

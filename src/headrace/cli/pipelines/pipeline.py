@@ -221,7 +221,7 @@ def run(
                 master,
                 conf,
                 log_level=log_level,
-                processes_rows=_processes_rows(definition),
+                processes_rows=processes_rows(definition),
             )
             try:
                 _run(definition, spark, run_settings, lines, None if quiet else sys.stderr)
@@ -229,7 +229,7 @@ def run(
                 spark.stop()
 
 
-def _processes_rows(definition: Pipeline) -> bool:
+def processes_rows(definition: Pipeline) -> bool:
     """Returns False if the JVM only schedules: the functions of Arrow flows run in Python workers."""
     return not all(hasattr(flow, "transform") for flow in definition.flows)
 
