@@ -58,7 +58,7 @@ def archive_options(
         directory.mkdir(parents=True, exist_ok=True)
         key = _key(java, spark_home, spark_version, jvm_options)
         archive = directory / f"{key}.jsa"
-        _publish(directory, key, archive, clock)
+        _publish(directory, clock)
         _delete_unused(directory, clock)
         if archive.exists():
             now = clock.time_ms() / 1000
@@ -85,17 +85,18 @@ def _key(java: Path, spark_home: str, spark_version: str, jvm_options: str) -> s
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-def _publish(directory: Path, key: str, archive: Path, clock: Clock) -> None:
-    """Renames a finished archive, and deletes others of this key and abandoned ones."""
+def _publish(directory: Path, clock: Clock) -> None:
+    """Renames finished archives. Deletes further ones of the same key, and abandoned ones."""
     for new in sorted(directory.glob("*.new")):
+        archive = directory / f"{new.name.partition('.')[0]}.jsa"
         try:
-            if _is_complete(new):
-                if new.name.startswith(f"{key}.") and not archive.exists():
-                    new.rename(archive)
-                elif archive.exists():
+            if not _is_complete(new):
+                if clock.time_ms() / 1000 - new.stat().st_mtime > _ABANDONED_SECONDS:
                     new.unlink()
-            elif clock.time_ms() / 1000 - new.stat().st_mtime > _ABANDONED_SECONDS:
+            elif archive.exists():
                 new.unlink()
+            else:
+                new.rename(archive)
         except FileNotFoundError:
             continue  # another process was faster
 

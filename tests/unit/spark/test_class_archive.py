@@ -74,6 +74,14 @@ def test_everything_that_the_archive_depends_on_changes_its_name(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("java")
+def test_archives_of_other_applications_are_kept(tmp_path: Path) -> None:
+    for version in ("4.3.0", "4.4.0"):
+        file_of(options(tmp_path, version=version), "ArchiveClassesAtExit").write_bytes(COMPLETE)
+        file_of(options(tmp_path), "SharedArchiveFile")
+    assert file_of(options(tmp_path, version="4.4.0"), "SharedArchiveFile").exists()
+
+
+@pytest.mark.usefixtures("java")
 def test_archives_without_use_are_deleted(tmp_path: Path) -> None:
     clock = ManualClock(1_790_000_000_000)
     file_of(options(tmp_path, clock=clock), "ArchiveClassesAtExit").write_bytes(COMPLETE)
