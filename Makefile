@@ -1,6 +1,7 @@
 # Each target first creates what it needs: a virtual environment in .venv with the versions pinned in constraints.txt,
 # and the compiled modules. Another interpreter (PYTHON=python3.12) gets its own environment, .venv-3.12.
-# Downloads of the compatibility tests (Apache Kafka's jars) go to ~/.cache/headrace, or HEADRACE_CACHE.
+# Downloads of the compatibility tests (Apache Kafka's jars) and the archive of Spark's classes go to ~/.cache/headrace,
+# or HEADRACE_CACHE.
 
 PYTHON ?= python3
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')

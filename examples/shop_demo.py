@@ -2,36 +2,44 @@
 
     python examples/shop_demo.py [--events 100000] [--rate 5000] [--master 'local[*]'] [--chart traffic.html]
 
-Starts `headrace server` in its own process, with a temporary directory. While events of a simulated shop arrive in
-`ods_log` and `ods_db`, `ods-dwd` turns them into clean rows and `dws-traffic` counts these per minute, both as streams
-in one Spark application. Then a Spark job reconciles all topics by id. Nothing keeps running afterwards, and the exit
-code is 0 only if the audit passed.
+Starts `headrace server` in its own process, with a temporary directory, and Spark at the same time. While events of a
+simulated shop arrive in `ods_log` and `ods_db`, `ods-dwd` turns them into clean rows and `dws-traffic` counts these per
+minute, both as streams in one Spark application. Then an audit reconciles all topics by id. Nothing keeps running
+afterwards, and the exit code is 0 only if the audit passed.
 """
 
 import argparse
 import contextlib
+import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from datetime import UTC
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace import __version__
 from headrace.common.errors import HeadraceError
+from headrace.pipelines.columns import JsonFields
 from headrace.pipelines.loading import load_pipeline
 from headrace.pipelines.run_settings import RunSettings
 from headrace.pipelines.runner import Runner
 from headrace.pipelines.sessions import quiet_session
+from headrace.pipelines.topic_reader import read_topics
 from headrace.shop.audit import DEAD_LETTERS, Report, audit
 from headrace.shop.audit.report import table
-from headrace.shop.chart import Series, html_page, text_chart
+from headrace.shop.chart import Section, Series, html_page, text_chart
 from headrace.shop.datagen import GeneratedEvents, StreamSettings, create_topics, generate
 from headrace.shop.datagen.progress import Progress, bar, time_text
-from headrace.shop.dws_traffic import SOURCES, TRAFFIC, latest
+from headrace.shop.dws_traffic import SOURCES, TRAFFIC
+from headrace.shop.live_figures import LiveFigures
 from headrace.shop.schemas import DWD_PAGE
 
 EVENTS = 100_000
@@ -84,39 +92,77 @@ def parse() -> argparse.Namespace:
 
 
 def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitStack) -> Report:
-    with step("start a broker") as report_result:
-        server = stack.enter_context(broker(arguments.host, directory / "broker"))
-        create_topics(server, PARTITIONS)
-        report_result(f"headrace server at {server}")
-    with step("start Spark") as report_result:
-        spark = stack.enter_context(stop_at_exit(quiet_session("headrace shop", arguments.master)))
-        report_result(f"Spark {spark.version} at {arguments.master}")
+    server, spark = start_all(arguments, directory, stack)
     live = LiveRun(arguments, spark, server, directory)
-    print()
     live.run()
+    stopping = in_background(spark.stop)  # the audit does not need Spark
     print()
     with step("audit: reconcile all topics by id") as report_result:
-        report = audit(spark, server, since_ms=live.since_ms)
+        report = audit(server, since_ms=live.since_ms)
         report_result(
             f"{sum(each.records for each in report.inputs):,} events, {sum(o.rows for o in report.outputs):,} rows"
         )
     with step("read the traffic") as report_result:
-        times_ms, series = read_traffic(spark, server)
-        reasons = read_reasons(spark, server)
+        times_ms, series = read_traffic(server)
+        reasons = read_reasons(server)
         views, rows = sum(series[0].values), {output.topic: output.rows for output in report.outputs}[DWD_PAGE]
         if views != rows:
             raise HeadraceError(f"dws-traffic counted {views:,.0f} page views, but {DWD_PAGE} has {rows:,} rows")
         report_result(f"{len(times_ms)} minutes; their page views match {DWD_PAGE}")
     arguments.chart.parent.mkdir(parents=True, exist_ok=True)
-    arguments.chart.write_text(page(live, report, times_ms, series))
+    arguments.chart.write_text(page(live, report, reasons, times_ms, series))
     print()
     print("\n".join([*report.lines(), ""]))
     print("\n".join([*summary(live, report, reasons), ""]))
     print("\n".join([*text_chart(times_ms, series), ""]))
+    stopping.result()
     return report
 
 
 # ---- broker and Spark
+
+
+def start_all(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitStack) -> tuple[str, Any]:
+    """Starts the broker and Spark at the same time, and shows what is still missing."""
+    began = time.perf_counter()
+    progress = Progress(sys.stdout)
+    progress.show("starting a broker and Spark")
+
+    def start_broker() -> tuple[str, float]:
+        server = stack.enter_context(broker(arguments.host, directory / "broker"))
+        create_topics(server, PARTITIONS)
+        return server, time.perf_counter() - began
+
+    def start_spark() -> tuple[Any, float]:
+        spark = quiet_session("headrace shop", arguments.master, processes_rows=False)
+        stack.callback(spark.stop)
+        return spark, time.perf_counter() - began
+
+    jobs: dict[str, Future[tuple[Any, float]]] = {"broker": in_background(start_broker)}
+    jobs["Spark"] = in_background(start_spark)
+    shown: set[str] = set()
+    while waiting := [name for name, job in jobs.items() if not job.done()]:
+        done = set(jobs) - set(waiting)
+        if progress.is_due() or done != shown:
+            shown = done
+            ready = "".join(f"{name} ready, " for name in jobs if name in done)
+            progress.show(f"{ready}waiting for {' and '.join(waiting)}  {time.perf_counter() - began:.1f} s")
+        time.sleep(0.05)
+    (server, broker_seconds), (spark, spark_seconds) = (job.result() for job in jobs.values())
+    progress.end(
+        f"broker at {server} after {broker_seconds:.1f} s, Spark {spark.version} at {arguments.master} "
+        f"after {spark_seconds:.1f} s"
+    )
+    return server, spark
+
+
+def in_background(function: Callable[[], Any]) -> "Future[Any]":
+    """Calls a function in a thread of its own."""
+    executor = ThreadPoolExecutor(1)
+    try:
+        return executor.submit(function)
+    finally:
+        executor.shutdown(wait=False)
 
 
 @contextlib.contextmanager
@@ -145,14 +191,6 @@ def broker(host: str, directory: Path) -> Iterator[str]:
             process.communicate()
 
 
-@contextlib.contextmanager
-def stop_at_exit(spark: Any) -> Iterator[Any]:
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 # ---- events and pipelines
 
 
@@ -173,6 +211,7 @@ class LiveRun:
         self._error: BaseException | None = None
         self._warmed_up = threading.Event()
         self._stop = threading.Event()
+        self.figures = LiveFigures()
         self.seconds = 0.0
         """The time from the first event after the warm-up until all events are clean rows."""
         self.since_ms = 0
@@ -180,19 +219,22 @@ class LiveRun:
     def run(self) -> None:
         sending = threading.Thread(target=self._send, name="datagen")
         progress = Progress(sys.stdout)
+        began = time.perf_counter()
         try:
-            for runner in (self._ods, self._dws):
-                start(runner)
-            began = time.perf_counter()
             sending.start()
+            for runner in (self._ods, self._dws):
+                progress.show(f"starting the pipelines  {time.perf_counter() - began:.1f} s")
+                start(runner)
             while sending.is_alive() or not self._caught_up():
                 if self._ods.wait(0.05) or self._dws.wait(0.05):
                     raise HeadraceError("a pipeline stopped unexpectedly")
                 if self._error is not None:
                     raise self._error
                 if self._is_warm() and not self._warmed_up.is_set():
+                    progress.end(f"first rows of both pipelines after {time.perf_counter() - began:.1f} s")
                     began, self.since_ms = time.perf_counter(), round(time.time() * 1000)
                     self._warmed_up.set()
+                self._take_sample(time.perf_counter() - began)
                 if not sending.is_alive() and self._cleaned():
                     self.seconds = self.seconds or time.perf_counter() - began
                 if progress.is_due():
@@ -206,6 +248,13 @@ class LiveRun:
                 sending.join()
             for runner in (self._ods, self._dws):
                 runner.stop()
+
+    def _take_sample(self, seconds: float) -> None:
+        """Notes the counters after the warm-up."""
+        if self._warmed_up.is_set():
+            ods = self._ods.summary()
+            done = max(0, ods.rows - self._warm_up)
+            self.figures.add(seconds, self._generated[1].events, done, sum(ods.outputs.values()))
 
     def _send(self) -> None:
         start_ms = round(time.time()) // 60 * 60_000 - SPAN_MS
@@ -240,13 +289,17 @@ class LiveRun:
         return sum(rows for topic, rows in written.items() if topic in SOURCES)
 
     def _line(self, seconds: float) -> str:
-        ods, dws = self._ods.summary(), self._dws.summary()
         if not self._warmed_up.is_set():
-            return f"warming up with {self._warm_up:,} events: ods-dwd {ods.rows:,} read  {time_text(seconds)}"
-        rows = sum(ods.outputs.values())
+            ods, dws = self._ods.summary(), self._dws.summary()
+            return (
+                f"waiting for the first batches: ods-dwd {ods.rows:,} of {self._warm_up:,} events, "
+                f"dws-traffic {dws.rows:,} rows  {seconds:.1f} s"
+            )
+        last, (sent, rows), latencies = self.figures.last, self.figures.rates(), self.figures.latencies()
+        latency = "" if latencies is None else f"  latency p50 {latencies.p50:.1f} s p99 {latencies.p99:.1f} s"
         return (
-            f"{bar(self.events / self._events, 10)} {self.events:,} events  "
-            f"ods-dwd {ods.rows:,} → {rows:,}  dws-traffic {dws.rows:,}  {time_text(seconds)}"
+            f"{bar(self.events / self._events, 10)} {self.events:,} events {sent:,.0f}/s  {last.rows:,} rows "
+            f"{rows:,.0f}/s  lag {last.lag:,}{latency}  {time_text(seconds)}"
         )
 
     @property
@@ -271,12 +324,16 @@ def start(runner: Runner) -> None:
 # ---- results
 
 
-def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
-    """Returns the minutes, and the numbers of dws-traffic for each."""
-    rows = {
-        row["minute"].replace(tzinfo=UTC).timestamp(): row for row in latest(read(spark, server, TRAFFIC)).collect()
-    }
-    minutes = range(round(min(rows)), round(max(rows)) + 60, 60)
+def read_traffic(server: str) -> tuple[list[int], list[Series]]:
+    """Returns the minutes, and the numbers of dws-traffic for each. The newest version of a minute counts."""
+    rows: dict[int, dict[str, Any]] = {}
+    for records in read_topics(server, [TRAFFIC]):
+        for value in records.values.to_pylist():
+            row = json.loads(value)
+            minute = round(datetime.fromisoformat(row["minute"]).timestamp())
+            if minute not in rows or row["version"] >= rows[minute]["version"]:
+                rows[minute] = row
+    minutes = range(min(rows), max(rows) + 60, 60)
     found = [rows.get(start) for start in minutes]
     return [start * 1000 for start in minutes], [
         Series(name.replace("_", " "), [float(row[name]) if row else 0.0 for row in found], digits)
@@ -284,18 +341,12 @@ def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
     ]
 
 
-def read(spark: Any, server: str, topic: str) -> Any:
-    """Reads the committed records of a topic."""
-    options = {"kafka.bootstrap.servers": server, "kafka.isolation.level": "read_committed"}
-    return spark.read.format("headrace").options(**options).option("subscribe", topic).load()
-
-
-def read_reasons(spark: Any, server: str) -> list[tuple[str, int]]:
+def read_reasons(server: str) -> list[tuple[str, int]]:
     """Returns the reasons of dead letters, the most frequent first."""
-    letters = read(spark, server, DEAD_LETTERS)
-    reasons = letters.selectExpr("get_json_object(cast(value as string), '$.reason') as reason").groupBy("reason")
-    found = [(row["reason"], row["count"]) for row in reasons.count().collect()]
-    return sorted(found, key=lambda each: (-each[1], each[0]))
+    counts: Counter[str] = Counter()
+    for records in read_topics(server, [DEAD_LETTERS]):
+        counts.update(map(str, JsonFields(["reason"]).of(records.values)[0].to_pylist()))
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
 def summary(live: LiveRun, report: Report, reasons: list[tuple[str, int]]) -> list[str]:
@@ -308,18 +359,55 @@ def summary(live: LiveRun, report: Report, reasons: list[tuple[str, int]]) -> li
     ]
 
 
-def page(live: LiveRun, report: Report, times_ms: list[int], series: list[Series]) -> str:
+def page(
+    live: LiveRun, report: Report, reasons: list[tuple[str, int]], times_ms: list[int], series: list[Series]
+) -> str:
     latency = report.latency
+    rows = sum(output.rows for output in report.outputs)
     figures = [
         ("events", f"{live.events:,}"),
-        ("clean rows", f"{sum(output.rows for output in report.outputs):,}"),
+        ("clean rows", f"{rows:,}"),
         ("events per second", f"{live.speed:,.0f}"),
         ("event to row, p50", f"{latency.p50_ms / 1000:.1f} s" if latency else "-"),
         ("event to row, p99", f"{latency.p99_ms / 1000:.1f} s" if latency else "-"),
         ("dead letters", f"{sum(each.letters for each in report.dead_letters):,}"),
-        ("audit", "passed" if report.ok else "FAILED"),
     ]
-    return html_page("The shop's traffic", "Counted per minute by dws-traffic.", figures, times_ms, series)
+    run = live.figures.per_second()
+    names = ("rows", "expected", "lost", "doubled", "unexpected", "misplaced", "disordered")
+    outputs = [[each.topic, *(f"{getattr(each, name):,}" for name in names)] for each in report.outputs]
+    about = (
+        f"{live.events:,} events of a simulated shop, from raw JSON to clean rows and to numbers per minute: two Spark "
+        f"pipelines, the broker and the generator on {os.cpu_count()} cores. "
+        f"{datetime.now(UTC):%d %B %Y, %H:%M} UTC, Headrace {__version__}."
+    )
+    sections = [
+        Section(
+            "The run",
+            "Per second, from the first event after the warm-up until everything is processed.",
+            run.times_ms,
+            [
+                Series("events sent per second", run.sent),
+                Series("events processed per second", run.done),
+                Series("lag, in events", run.lag),
+                Series("median latency, event to rows", run.latency, 1, " s"),
+            ],
+            label=lambda time_ms: time_text(time_ms / 1000),
+        ),
+        Section("The shop's traffic", "Counted per minute by dws-traffic.", times_ms, series, is_other=True),
+        Section(
+            "The audit",
+            "Every event and every row, reconciled by id.",
+            table=[["output", *names], *outputs],
+        ),
+        Section(
+            "Dead letters",
+            "Broken events, kept with the reason.",
+            table=[["reason", "rows"], *([reason, f"{count:,}"] for reason, count in reasons)],
+        ),
+    ]
+    return html_page(
+        "A shop's events on Headrace and Spark", about, figures, sections, (report.ok, f"audit {report.verdict}")
+    )
 
 
 @contextlib.contextmanager

@@ -43,7 +43,8 @@ def load_pipeline(name: str) -> Pipeline:
     """Returns the pipeline with this name."""
     path, colon, pipeline_name = name.rpartition(":") if ".py:" in name else (name, "", "")
     if path.endswith(".py"):
-        return _choose(path, _pipelines_in_file(path), pipeline_name if colon else None)
+        pipelines = [value for value in vars(_execute(path)).values() if isinstance(value, Pipeline)]
+        return _choose(path, pipelines, pipeline_name if colon else None)
     if name not in BUILT_IN_PIPELINES:
         raise PipelineError(
             f"unknown pipeline {name!r}: expected {', '.join(BUILT_IN_PIPELINES)}, or a Python file (mine.py)"
@@ -51,12 +52,22 @@ def load_pipeline(name: str) -> Pipeline:
     return BUILT_IN_PIPELINES[name].load()
 
 
-def _pipelines_in_file(path: str) -> list[Pipeline]:
-    """Executes a Python file and returns all pipelines that it defines. Errors name the line of the file."""
+def module_of(name: str) -> ModuleType | None:
+    """Returns the module of a pipeline that `load_pipeline` has loaded from a file, or None for a built-in pipeline."""
+    path = name.rpartition(":")[0] if ".py:" in name else name
+    return sys.modules.get(_module_name(Path(path)))
+
+
+def _module_name(file: Path) -> str:
+    return f"{_FILE_MODULE}{file.stem}"
+
+
+def _execute(path: str) -> ModuleType:
+    """Executes a Python file and returns it as a module. Errors name the line of the file."""
     file = Path(path)
     if not file.is_file():
         raise PipelineError(f"file not found: {path}")
-    spec = importlib.util.spec_from_file_location(f"{_FILE_MODULE}{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(_module_name(file), file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -74,7 +85,7 @@ def _pipelines_in_file(path: str) -> list[Pipeline]:
         raise PipelineError(f"{path}{_line_of(error, file)}: {error}") from error
     except Exception as error:  # the user's code may raise anything
         raise PipelineError(f"{path}{_line_of(error, file)}: {type(error).__name__}: {error}") from error
-    return [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    return module
 
 
 def _line_of(error: Exception, file: Path) -> str:

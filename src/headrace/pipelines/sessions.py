@@ -7,11 +7,10 @@ long as the process runs.
 import atexit
 import logging
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.extras import requires_extra
@@ -43,20 +42,27 @@ _COMPILE_ALL = "-XX:-DontCompileHugeMethods"
 _COLLECTOR = "-XX:+UseParallelGC"
 """Batches create much garbage and tolerate pauses: this collector takes about a fifth less of the JVM's time than
 G1."""
-_ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def quiet_session(
-    app: str, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "OFF"
+    app: str,
+    master: str,
+    conf: Mapping[str, str] | None = None,
+    *,
+    log_level: str = "OFF",
+    processes_rows: bool = True,
 ) -> "SparkSession":
-    """Returns `headrace.spark.session` with Spark's log at this level and no other output on the terminal."""
+    """Returns `headrace.spark.session` with Spark's log at this level and no other output on the terminal.
+
+    `processes_rows=False` starts a JVM for short runs, and for flows that process their rows in Python.
+    """
     with requires_extra("spark"):
         from pyspark.logger import PySparkLogger
 
         from headrace.spark.sessions import session
     settings = {"spark.ui.enabled": "false", **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_log_configuration_file(log_level)}"
-    settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), log)
+    settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {log}".strip()
     # These loggers would print the failure of a batch as a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -64,7 +70,7 @@ def quiet_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts stream planners with its own default
     try:
-        _launch(master, settings, silent=log_level.upper() == "OFF")
+        _launch(master, settings, jvm_options(processes_rows), silent=log_level.upper() == "OFF")
         return session(app, master, **settings)
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
@@ -72,25 +78,32 @@ def quiet_session(
         raise PipelineError(f"cannot start Spark at {master}: {describe_failure(error)}") from error
 
 
-def java_options(user_options: str, *more: str) -> str:
-    """Returns the JVM options for pipelines, followed by the user's. The JVM accepts only one garbage collector."""
-    collector = [] if _ANY_COLLECTOR.search(user_options) else [_COLLECTOR]
-    return " ".join([_COMPILE_ALL, *collector, *filter(None, [user_options]), *more])
+def jvm_options(processes_rows: bool) -> tuple[str, ...]:
+    """Returns the JVM options for pipelines. Options of the user take precedence."""
+    from headrace.spark.jvm import LATE_OPTIMIZATION, NO_OPTIMIZATION
+
+    return (_COMPILE_ALL, _COLLECTOR, *LATE_OPTIMIZATION) if processes_rows else NO_OPTIMIZATION
 
 
-def _launch(master: str, settings: Mapping[str, str], *, silent: bool) -> None:
+def _launch(master: str, settings: Mapping[str, str], options: Sequence[str], *, silent: bool) -> None:
     """Starts the JVM as Spark would, but in its own process group. Signals of a terminal (Ctrl-C, or its end) must not
     reach the JVM and its workers, which have a batch to finish."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
+    from headrace.spark.jvm import jvm_environment
+    from headrace.spark.sessions import skip_numpy_checks
+
     if SparkContext._gateway is not None:
         return
+    skip_numpy_checks()
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
     popen_options: dict[str, Any] = {"start_new_session": True}
     if silent:
         popen_options["stderr"] = subprocess.DEVNULL  # the JVM and Python workers print even if Spark does not log
-    SparkContext._ensure_initialized(gateway=launch_gateway(conf, popen_kwargs=popen_options))  # type: ignore[no-untyped-call]
+    with jvm_environment({**settings, "spark.master": master}, options):
+        gateway = launch_gateway(conf, popen_kwargs=popen_options)  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _log_configuration_file(level: str) -> str:

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
+from headrace.spark.garbage import freeze_imports
 from headrace.spark.metadata import Cluster, DataLossError
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import OffsetRange
@@ -65,7 +66,9 @@ def read_range(options: SourceOptions, schema: StructType, partition: InputParti
             for columns in cluster.client.read(
                 tp, position, end, patience_ms=options.poll_timeout_ms, target_bytes=_BATCH_BYTES
             ):
-                yield builder.build(columns)
+                rows = builder.build(columns)
+                freeze_imports()
+                yield rows
             return
         except OffsetOutOfRangeError as error:
             position = getattr(error, "offset", position)

@@ -7,6 +7,7 @@ Invariant: a record batch has exactly the Arrow schema that Spark derives from t
 compares them.
 """
 
+from array import array
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +114,25 @@ class RowsBuilder:
         arrays = [build(columns, kind) for build, kind in zip(self._builders, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _constant(self, name: str, value: object, kind: "pa.DataType", rows: int) -> "pa.Array":
-        import pyarrow as pa
+    def _constant(self, name: str, value: str | int, kind: "pa.DataType", rows: int) -> "pa.Array":
+        repeated = self._constants.get(name)
+        if repeated is None or len(repeated) < rows:
+            repeated = self._constants[name] = _repeat(value, kind, rows + rows // 4)
+        return repeated.slice(0, rows)
 
-        array = self._constants.get(name)
-        if array is None or len(array) < rows:
-            array = self._constants[name] = pa.repeat(pa.scalar(value, kind), rows + rows // 4)
-        return array.slice(0, rows)
+
+def _repeat(value: str | int, kind: "pa.DataType", rows: int) -> "pa.Array":
+    """Returns an array with one value in every row. PyArrow would import pandas to convert a Python object, which takes
+    a second."""
+    import pyarrow as pa
+
+    if kind == pa.int32():
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(array("i", [int(value)]) * rows)])
+    if kind == pa.string():
+        text = str(value).encode()
+        ends = array("i", [len(text) * row for row in range(rows + 1)])
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)])
+    return pa.repeat(pa.scalar(value, kind), rows)
 
 
 def _headers(headers: "pa.ListArray", kind: "pa.DataType") -> "pa.Array":

@@ -1,4 +1,5 @@
-"""A Spark session with settings that suit topics: low latency, Arrow, filter pushdown. Its use is optional.
+"""A Spark session with settings that suit topics: quick to start, low latency, Arrow, filter pushdown. Its use is
+optional.
 
 Runs in the driver. Settings of the user, given as arguments, in `spark-defaults.conf`, to `spark-submit` or in an
 environment variable, take precedence.
@@ -7,12 +8,14 @@ environment variable, take precedence.
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "let_streams_start_together", "session"]
+from headrace.spark.jvm import jvm_environment
+
+__all__ = ["SETTINGS", "let_streams_start_together", "session", "skip_numpy_checks"]
 
 _logger = logging.getLogger(__name__)
 _FORMAT = "headrace"
@@ -43,6 +46,7 @@ def session(app: str = "headrace", master: str | None = None, **conf: str | int 
     `session(spark__ui__enabled=False)` or `session(**{"spark.ui.enabled": False})`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    skip_numpy_checks()
     settings = {
         name.replace("__", "."): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in conf.items()
@@ -76,11 +80,33 @@ def let_streams_start_together(spark: SparkSession) -> None:
         _logger.info("Cannot prepare Spark for concurrent query starts; start queries one after the other: %s", error)
 
 
+def skip_numpy_checks() -> None:
+    """Works around an import of pandas, which takes a second, at the first call into the JVM: PySpark checks whether an
+    argument is a NumPy object, and finds out with a module for tests whether NumPy is installed. While nothing has
+    imported NumPy, no argument is a NumPy object."""
+    from pyspark.sql import types
+
+    for name in ("NumpyScalarConverter", "NumpyArrayConverter"):
+        converter = getattr(types, name, None)
+        check = getattr(converter, "can_convert", None)
+        if converter is not None and check is not None and not hasattr(check, "without_numpy"):
+            converter.can_convert = _only_with_numpy(check)
+
+
+def _only_with_numpy(check: Callable[[object, object], bool]) -> Callable[[object, object], bool]:
+    def can_convert(converter: object, argument: object) -> bool:
+        return "numpy" in sys.modules and check(converter, argument)
+
+    can_convert.without_numpy = True  # type: ignore[attr-defined]
+    return can_convert
+
+
 def _not_configured(conf: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings that neither `spark-submit` nor `spark-defaults.conf` contains.
 
     Only the JVM knows the configured settings. So this function starts the JVM with `conf`, if it is not running.
     """
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
+    with jvm_environment(conf):
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
     configured = SparkConf()
     return {name: value for name, value in SETTINGS.items() if not configured.contains(name)}

@@ -123,9 +123,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:
+    from headrace.spark.garbage import freeze_imports
     from headrace.spark.worker_input import check_end, find_input
     from headrace.spark.writing import TaskPart, write_at_least_once, write_exactly_once
 
+    freeze_imports()
     if not options.exactly_once:
         written = write_at_least_once(options, rows)
         return TaskDone(query, batch_id, written.rows, skipped=False, is_first=False)

@@ -2,27 +2,29 @@
 else."""
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.support.shop import reference as shop_reference
 from tests.support.shop.reference import Record, Topics
-from tests.support.spark.session import settings
 
 import headrace
 from headrace.cli.main import main
-from headrace.shop.audit.checks import reconcile
+from headrace.pipelines.columns import binary_column, integer_column
+from headrace.pipelines.topic_reader import Records
+from headrace.shop.audit.checks import Place, Reconciliation, UnclearRecord
 from headrace.shop.audit.report import DeadLetters, Output, Report
+from headrace.shop.audit.verdicts import Verdict
 from headrace.shop.datagen import EventStream, StreamSettings
 from headrace.shop.routes import ROUTES
 from headrace.testing import EmbeddedBroker
 
 START_MS = 1_790_000_000_000
 LETTERS = "ods_dwd_dead_letters"
-COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 DWD = (
     "dwd_start",
     "dwd_page",
@@ -34,13 +36,6 @@ DWD = (
     "dwd_refund",
     "dwd_cart",
 )
-
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""For little data, compiling a query takes far longer than running it."""
 
 
 @pytest.fixture(scope="module")
@@ -57,39 +52,43 @@ def inputs() -> list[Record]:
     return topics.of("ods_log", "ods_db")
 
 
-def frame(spark: Any, records: Sequence[Record]) -> Any:
-    rows = [
-        (
-            _bytes(record.key),
-            _bytes(record.value),
-            record.topic,
-            record.partition,
-            record.offset,
-            datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+def chunks(records: Sequence[Record]) -> Iterator[Records]:
+    """Yields records as they are read from topics: partition by partition, in the order of offsets."""
+    places = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
+    for (topic, partition), group in groupby(places, key=lambda record: (record.topic, record.partition)):
+        chosen = list(group)
+        yield Records(
+            topic,
+            partition,
+            binary_column([record.key for record in chosen]),
+            binary_column([record.value for record in chosen]),
+            integer_column(record.offset for record in chosen),
+            integer_column(record.timestamp_ms * 1000 for record in chosen).view(pa.timestamp("us", "UTC")),
         )
-        for record in records
-    ]
-    return spark.createDataFrame(rows, COLUMNS)
 
 
 def _bytes(text: str | bytes | None) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
 
 
-def judge(spark: Any, inputs: list[Record], written: dict[str, list[Record]]) -> Report:
-    with settings(spark, INTERPRETED):
-        return reconcile(
-            frame(spark, [record for record in inputs if record.topic == "ods_log"]),
-            frame(spark, [record for record in inputs if record.topic == "ods_db"]),
-            frame(spark, [record for topic in written if topic != LETTERS for record in written[topic]]),
-            frame(spark, written.get(LETTERS, [])),
-            ROUTES,
-        )
+def no_spark(unclear: Sequence[UnclearRecord]) -> dict[Place, Verdict]:
+    raise AssertionError(f"the judge must not need Spark for {unclear}")
 
 
-def test_passes_correct_outputs(spark: Any, inputs: list[Record]) -> None:
+def judge(inputs: list[Record], written: dict[str, list[Record]]) -> Report:
+    reconciliation = Reconciliation(ROUTES, no_spark)
+    for records in chunks(inputs):
+        reconciliation.add_inputs(records)
+    for records in chunks([record for topic in written if topic != LETTERS for record in written[topic]]):
+        reconciliation.add_outputs(records)
+    for records in chunks(written.get(LETTERS, [])):
+        reconciliation.add_dead_letters(records)
+    return reconciliation.report()
+
+
+def test_passes_correct_outputs(inputs: list[Record]) -> None:
     written = shop_reference.run(inputs, later_ms=250)
-    report = judge(spark, inputs, written.records)
+    report = judge(inputs, written.records)
     assert report.ok, "\n".join(report.lines())
     assert [output.topic for output in report.outputs] == list(DWD)
     for output in report.outputs:
@@ -150,7 +149,7 @@ def move_to_another_partition(written: Written, topic: str) -> None:
     rows[last] = rows[last].moved(partition=7, offset=0)
 
 
-def test_finds_planted_violations(spark: Any, inputs: list[Record]) -> None:
+def test_finds_planted_violations(inputs: list[Record]) -> None:
     written = {topic: list(records) for topic, records in shop_reference.run(inputs).records.items()}
     swap(written, "dwd_start")
     drop(written, "dwd_page", 3)
@@ -169,7 +168,7 @@ def test_finds_planted_violations(spark: Any, inputs: list[Record]) -> None:
     double(written, LETTERS, -1)
     written[LETTERS].append(Record(LETTERS, 0, 999, None, json.dumps(sound)))
 
-    report = judge(spark, inputs, written)
+    report = judge(inputs, written)
 
     assert not report.ok
     found = {output.topic: wrong(output) for output in report.outputs}
@@ -207,25 +206,12 @@ def disorder_of(found: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in found.items() if name == "disordered"}
 
 
-def test_reports_all_rows_lost_without_outputs(spark: Any, inputs: list[Record]) -> None:
-    report = judge(spark, inputs, {})
+def test_reports_all_rows_lost_without_outputs(inputs: list[Record]) -> None:
+    report = judge(inputs, {})
     assert not report.ok
     assert all(output.lost == output.expected for output in report.outputs)
     assert sum(each.lost for each in report.dead_letters) == sum(each.broken for each in report.inputs)
     assert report.latency is None
-
-
-class UnstoppableSpark:
-    """The shared Spark session, which the command must not stop."""
-
-    def __init__(self, spark: Any) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
 
 
 def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
@@ -236,12 +222,11 @@ def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
             producer.send(record.topic, value, key=key, partition=record.partition, timestamp_ms=record.timestamp_ms)
 
 
-def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: UnstoppableSpark(spark))
+def test_command(inputs: list[Record]) -> None:
     written = shop_reference.run(inputs)
     kept = {"log.retention.ms": -1}  # the events are older than the default retention
     topics = dict.fromkeys((*DWD, LETTERS, "ods_log", "ods_db"), 2)
-    with EmbeddedBroker(kept, topics=topics) as broker, settings(spark, INTERPRETED):
+    with EmbeddedBroker(kept, topics=topics) as broker:
         rows = written.of(*DWD, LETTERS)
         last = max((row for row in rows if row.topic == "dwd_page" and not row.partition), key=lambda row: row.offset)
         send(broker, [*inputs, *(row for row in rows if row is not last)])
@@ -252,8 +237,7 @@ def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPat
         assert f"dwd_page: event {event_id(last)} has 0 of 1 rows, 1 lost" in ran.output
 
 
-def test_command_without_topics(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: UnstoppableSpark(spark))
+def test_command_without_topics() -> None:
     with EmbeddedBroker(properties={"auto.create.topics.enable": False}) as broker:
         ran = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap-server", broker.bootstrap_servers])
     assert ran.exit_code == 1

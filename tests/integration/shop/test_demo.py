@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from tests.support.apache_kafka.jvm import KafkaUnavailable, require_java
@@ -39,7 +38,12 @@ def test_demo_runs(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
-        out = process.stdout.readline() + process.stdout.readline()
+        out = process.stdout.readline()
+        assert out == "starting a broker and Spark\n", "progress from the first second"
+        while "Spark 4" not in out:
+            line = process.stdout.readline()
+            assert line, out
+            out += line
         running = "\n".join(processes_with(mark))
         try:
             more, errors = process.communicate(timeout=580)
@@ -54,12 +58,16 @@ def test_demo_runs(tmp_path: Path) -> None:
     assert "1,500 events became" in out
     assert "minutes; their page views match dwd_page" in out
     assert "page views (per minute" in out
-    assert "<svg" in chart.read_text()
+    assert "waiting for the first batches" in out
+    assert "lag 0" in out
+    drawn = chart.read_text()
+    assert drawn.count("<svg") == 8
+    assert "audit passed" in drawn
     assert list((data / "warehouse" / "dws_traffic").rglob("*.parquet"))
-    eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 20)
+    eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 60)
 
 
-def test_ignores_aborted_records(spark: Any) -> None:
+def test_ignores_aborted_records() -> None:
     with EmbeddedBroker() as broker:
         servers = broker.bootstrap_servers
         broker.create_topic(DEAD_LETTERS, 1)
@@ -73,7 +81,7 @@ def test_ignores_aborted_records(spark: Any) -> None:
                     producer.abort_transaction()
                 else:
                     producer.commit_transaction()
-        assert load().read_reasons(spark, servers) == [("no ts", 1)]
+        assert load().read_reasons(servers) == [("no ts", 1)]
 
 
 def load() -> ModuleType:

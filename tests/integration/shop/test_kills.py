@@ -104,7 +104,7 @@ class Lab:
         return len(list(self.checkpoint.glob("*/*/query/commits/[0-9]*")))
 
     def check(self, spark: Any) -> None:
-        report = audit(spark, self.broker.bootstrap_servers)
+        report = audit(self.broker.bootstrap_servers)
         assert report.ok, "\n".join(report.lines())
         assert sum(output.rows for output in report.outputs) > EVENTS, "\n".join(report.lines())
 

@@ -38,7 +38,7 @@ def test_writes_topics_that_pass_the_audit(spark: Any, shop: EmbeddedBroker, tmp
             put_raw(servers, topic, list(zip(block.keys[number], block.values[number], strict=True)))
         run_to_the_end(ods_dwd, spark, how)
     assert stream.generated.duplicates > 20
-    report = audit(spark, servers)
+    report = audit(servers)
     assert report.ok, "\n".join(report.lines())
     assert sum(each.records for each in report.inputs) == 800
     assert all(each.rows for each in report.outputs if each.topic in ("dwd_page", "dwd_display", "dwd_cart"))
@@ -46,7 +46,7 @@ def test_writes_topics_that_pass_the_audit(spark: Any, shop: EmbeddedBroker, tmp
 
     forget_last_commit(tmp_path / "checkpoint" / "ods-dwd" / "events")
     run_to_the_end(ods_dwd, spark, how)
-    assert audit(spark, servers).ok, "a replayed batch adds nothing"
+    assert audit(servers).ok, "a replayed batch adds nothing"
     letters = values(servers, "ods_dwd_dead_letters")
     assert sum(stream.generated.broken.values()) == len(letters)
     assert {"reason", "topic", "partition", "offset", "timestamp"} <= set(letters[0])

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.spark.session import session_settings, worker_environment
 
+import headrace
 from headrace.spark import session
 from headrace.spark.sessions import SETTINGS, let_streams_start_together
 from headrace.testing import EmbeddedBroker
@@ -63,3 +64,39 @@ def test_concurrent_stream_starts_do_not_grow_the_environment(spark: Any) -> Non
         assert query.awaitTermination(120)
     assert {*shared.keySet().toArray()} == before
     assert shared.get("SPARK_BUFFER_SIZE"), "the stream set its own value"
+
+
+IMPORTS = """
+import sys
+from headrace.spark import session
+
+def report(batches):
+    import gc
+    import pyarrow as pa
+    import pyspark
+
+    for batch in batches:
+        line = f"{gc.get_freeze_count() > 1000} {'pyspark.zip' in pyspark.__file__} {batch.column(0)[0].as_py()}"
+        yield pa.record_batch({"line": [line]})
+
+spark = session("mine", "local[1]")
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "few"}
+rows = spark.read.format("headrace").options(**options).load().select("topic")
+print("pandas imported:", "pandas" in sys.modules)
+print(rows.mapInArrow(report, "line string").collect())
+spark.stop()
+"""
+
+
+def test_workers_are_frozen_and_import_little(spark: Any, tmp_path: Path) -> None:
+    settings = session_settings(tmp_path)
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    environment = {**os.environ, **worker_environment(), "SPARK_CONF_DIR": str(tmp_path)}
+    with EmbeddedBroker(topics={"few": 1}) as broker:
+        with headrace.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("few", b"1")
+        command = [sys.executable, "-c", IMPORTS, broker.bootstrap_servers]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert "True False few" in ran.stdout
+    assert "pandas imported: False" in ran.stdout

@@ -1,12 +1,16 @@
 """The JVM options of a pipeline."""
 
-from headrace.pipelines.sessions import java_options
+from headrace.pipelines.sessions import jvm_options
+from headrace.spark.jvm import LATE_OPTIMIZATION, NO_OPTIMIZATION
 
 
-def test_pipeline_options_precede_user_options() -> None:
-    assert java_options("", "-Da=b") == "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -Da=b"
-    assert java_options("-Xss4m").split() == ["-XX:-DontCompileHugeMethods", "-XX:+UseParallelGC", "-Xss4m"]
+def test_a_jvm_that_processes_rows_compiles_all_of_them() -> None:
+    assert jvm_options(processes_rows=True) == (
+        "-XX:-DontCompileHugeMethods",
+        "-XX:+UseParallelGC",
+        *LATE_OPTIMIZATION,
+    )
 
 
-def test_keeps_the_garbage_collector_of_the_user() -> None:
-    assert java_options("-Xss4m -XX:+UseZGC", "-Dx") == "-XX:-DontCompileHugeMethods -Xss4m -XX:+UseZGC -Dx"
+def test_a_jvm_that_only_schedules_starts_quickly() -> None:
+    assert jvm_options(processes_rows=False) == NO_OPTIMIZATION

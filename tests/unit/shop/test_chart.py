@@ -2,7 +2,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from headrace.shop.chart import Series, html_page, svg, text_chart
+from headrace.shop.chart import Section, Series, html_page, svg, text_chart
 
 NOON_MS = 1_790_078_400_000
 MINUTES = [NOON_MS + 60_000 * minute for minute in range(8)]
@@ -35,24 +35,42 @@ def test_averages_minutes_if_there_are_more_than_columns() -> None:
 def test_draws_little_or_no_data(values: list[float]) -> None:
     times = MINUTES[: len(values)]
     assert text_chart(times, [Series("views", values)])
-    ElementTree.fromstring(svg(times, [Series("views", values)]))
+    ElementTree.fromstring(svg(times, Series("views", values)))
 
 
-def test_svg_has_a_panel_for_each_series() -> None:
-    root = ElementTree.fromstring(svg(MINUTES, [VIEWS, REVENUE]))
+def test_svg_draws_a_series() -> None:
+    root = ElementTree.fromstring(svg(MINUTES, REVENUE))
     space = "{http://www.w3.org/2000/svg}"
-    names = [text.text for text in root.iter(f"{space}text") if text.get("class") == "name"]
-    assert names == ["views", "revenue"]
     lines = [line.get("points", "").split() for line in root.iter(f"{space}polyline")]
-    assert [len(points) for points in lines] == [8, 8]
+    assert [len(points) for points in lines] == [8]
     hints = [title.text for title in root.iter(f"{space}title")]
-    assert hints[4] == "12:04  80"
-    assert hints[12] == "12:04  4.00"
+    assert hints[4] == "12:04  4.00"
+
+
+def test_page_has_a_panel_for_each_series() -> None:
+    sections = [
+        Section("The run", "Per second.", [0, 1000], [Series("lag", [5, 7], unit=" ms")], label=lambda ms: f"{ms} s"),
+        Section("Traffic", "Per minute.", MINUTES, [VIEWS, REVENUE], is_other=True),
+        Section("Totals", "All of it.", table=[["topic", "rows"], ["dwd_page", "8"]]),
+    ]
+    page = html_page("Title", "about", [("events", "8")], sections, (True, "audit passed"))
+    assert page.count("<svg") == page.count("<figure>") == 3
+    for text in (
+        "max 7 ms",
+        "1000 s",
+        "max 80",
+        '<div class="verdict">audit passed',
+        "<td>dwd_page</td>",
+        "<h2>Totals",
+    ):
+        assert text in page, text
+    assert '<div class="verdict bad">FAILED' in html_page("t", "a", [], [], (False, "FAILED"))
 
 
 def test_page_escapes_its_texts() -> None:
-    page = html_page("a <b>", "c & d", [("e", "<f>")], MINUTES, [Series("<g>", VIEWS.values)])
-    for tag in ("<b>", "<f>", "<g>"):
+    section = Section("<h>", "<i>", MINUTES, [Series("<g>", VIEWS.values)], table=[["<j>"]])
+    page = html_page("a <b>", "c & d", [("e", "<f>")], [section], (True, "<k>"))
+    for tag in ("<b>", "<f>", "<g>", "<h>", "<i>", "<j>", "<k>"):
         assert tag not in page
     assert "a &lt;b&gt;" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "the page is self-contained"

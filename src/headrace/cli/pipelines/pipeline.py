@@ -216,11 +216,22 @@ def run(
         with _metrics_file(metrics) as lines:
             Connection(bootstrap_server, dict(run_settings.client)).check()  # fails before Spark starts, and quickly
             prepare_topics(definition, bootstrap_server, run_settings.client)
-            spark = quiet_session(f"headrace {definition.name}", master, conf, log_level=log_level)
+            spark = quiet_session(
+                f"headrace {definition.name}",
+                master,
+                conf,
+                log_level=log_level,
+                processes_rows=processes_rows(definition),
+            )
             try:
                 _run(definition, spark, run_settings, lines, None if quiet else sys.stderr)
             finally:
                 spark.stop()
+
+
+def processes_rows(definition: Pipeline) -> bool:
+    """Returns False if the JVM only schedules: the functions of Arrow flows run in Python workers."""
+    return not all(hasattr(flow, "transform") for flow in definition.flows)
 
 
 def _run(

@@ -1,4 +1,6 @@
-"""Derives the expected rows of each output topic, and the broken records, from the records of the ODS topics.
+"""Spark's judgement of records of the ODS topics: the rows that they require in each output topic, and broken records.
+
+The audit asks for it only about unclear records (see `verdicts`), because it takes a Spark session.
 
 Uses only the formats and routes (`shop.schemas`, `shop.routes`) and no other code of the pipeline: an audit with shared
 code would share its mistakes. The driver builds columns, and Spark's JVMs evaluate them.
@@ -12,19 +14,68 @@ A verdict on a record has these columns:
     rows                                  array of (topic, rows): the rows that the outputs must contain
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
-
+from headrace.common.extras import requires_extra
 from headrace.shop import schemas
+from headrace.shop.audit.checks import Place, SecondJudge, UnclearRecord
+from headrace.shop.audit.verdicts import Verdict
 from headrace.shop.routes import Route
+
+with requires_extra("spark"):
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as sf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
 """The timestamp format of databases."""
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
 _ROWS = "array<struct<topic:string,rows:int>>"
+
+
+_COLUMNS = "topic STRING, partition INT, offset BIGINT, key BINARY, value BINARY"
+
+
+def spark_judge(routes: Mapping[str, Route], master: str, conf: Mapping[str, str] | None) -> SecondJudge:
+    """Returns a judge that starts a Spark session, uses it, and stops it. A session that is already active is used, and
+    keeps running."""
+
+    def judge(records: Sequence[UnclearRecord]) -> Mapping[Place, Verdict]:
+        from pyspark.sql import SparkSession
+
+        from headrace.pipelines.sessions import quiet_session
+
+        active = SparkSession.getActiveSession()
+        spark = active or quiet_session("headrace audit", master, conf, processes_rows=False)
+        try:
+            return judge_on_spark(spark, records, routes)
+        finally:
+            if active is None:
+                spark.stop()
+
+    return judge
+
+
+def judge_on_spark(
+    spark: "SparkSession", records: Sequence[UnclearRecord], routes: Mapping[str, Route]
+) -> dict[Place, Verdict]:
+    """Returns the verdict on each record."""
+    frame = spark.createDataFrame(list(records), _COLUMNS).withColumn("timestamp", sf.lit(0).cast("timestamp"))
+    log, db = (frame.where(sf.col("topic") == topic) for topic in (schemas.ODS_LOG, schemas.ODS_DB))
+    rows = log_verdicts(log).unionByName(db_verdicts(db, routes)).collect()
+    return {
+        (row["topic"], row["partition"], row["offset"]): Verdict(
+            row["problem"],
+            row["event_id"] or "",
+            row["key"],
+            tuple((each["topic"], each["rows"]) for each in row["rows"]),
+        )
+        for row in rows
+    }
 
 
 def log_verdicts(frame: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from headrace.client.producer.producer import Producer
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.extras import requires_extra
 from headrace.errors import TopicAlreadyExistsError
+from headrace.pipelines.columns import binary_column
 from headrace.shop.datagen.stream import Block, EventStream, GeneratedEvents, StreamSettings
 from headrace.shop.datagen.visits import DB, LOG
 from headrace.shop.schemas import ODS_DB, ODS_LOG
@@ -96,8 +97,9 @@ def generate(
 
 def tables(block: Block) -> dict[int, pa.RecordBatch]:
     """Returns the keys and values of each topic that has events in the block."""
-    return {
-        topic: pa.record_batch([pa.array(block.keys[topic], pa.binary()), values], schema=_SCHEMA)
-        for topic in TOPICS
-        if len(values := pa.array(block.values[topic], pa.binary()))
-    }
+    found = {}
+    for topic in TOPICS:
+        columns = [binary_column(block.keys[topic]), binary_column(block.values[topic])]
+        if len(columns[0]):
+            found[topic] = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return found

@@ -1,11 +1,13 @@
 """`headrace pipeline`, without starting Spark."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from headrace.cli.main import main
+from headrace.cli.pipelines.pipeline import processes_rows
 
 MINE = '''
 from headrace.pipelines import Flow, Pipeline, Table, Topic
@@ -141,3 +143,9 @@ def test_reports_unreachable_broker(mine: str, tmp_path: Path, monkeypatch: pyte
     code, output = invoke("audit", "--bootstrap-server", "127.0.0.1:1")
     assert (code, output) == (1, "headrace: No broker is reachable (127.0.0.1:1: Connection refused)\n")
     assert output.count("\n") == 1
+
+
+def test_a_jvm_processes_rows_unless_all_flows_run_in_python() -> None:
+    in_python, in_jvm = SimpleNamespace(transform=lambda *_: {}), SimpleNamespace(split=lambda *_: {})
+    assert not processes_rows(SimpleNamespace(flows=(in_python,)))
+    assert processes_rows(SimpleNamespace(flows=(in_python, in_jvm)))
