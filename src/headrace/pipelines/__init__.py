@@ -13,6 +13,7 @@ from headrace.pipelines.arrow_pipeline import arrow_pipeline
 from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, PipelineError, Table, Topic, pipeline
 
 if TYPE_CHECKING:
+    from headrace.pipelines.audit import Audit
     from headrace.pipelines.dead_letters import Parsed, dead_letter_value, parse_json
     from headrace.pipelines.json_output import rows_to_json
     from headrace.pipelines.run_settings import RunSettings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrowFlow",
+    "Audit",
     "Batch",
     "Context",
     "Flow",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Audit": "headrace.pipelines.audit",
     "Parsed": "headrace.pipelines.dead_letters",
     "dead_letter_value": "headrace.pipelines.dead_letters",
     "parse_json": "headrace.pipelines.dead_letters",

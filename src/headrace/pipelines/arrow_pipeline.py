@@ -10,6 +10,8 @@ from headrace.pipelines.pipeline import Output, Pipeline, PipelineError, Setting
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.pipelines.audit import Audit
+
 
 def arrow_pipeline(
     name: str | None = None,
@@ -18,6 +20,7 @@ def arrow_pipeline(
     outputs: Mapping[str, Output | str | Sequence[Output]],
     state: Callable[[Task], PartitionState] | None = None,
     settings: Mapping[str, Setting] | None = None,
+    audit: "Audit | None" = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Returns a decorator that turns a function into a pipeline.
 
@@ -40,6 +43,7 @@ def arrow_pipeline(
             return returned
 
         flow = ArrowFlow(pipeline_name, topics, transform, state)
-        return Pipeline.of(pipeline_name, [flow], outputs, description=function.__doc__ or "", settings=settings)
+        description = function.__doc__ or ""
+        return Pipeline.of(pipeline_name, [flow], outputs, description=description, settings=settings, audit=audit)
 
     return decorate

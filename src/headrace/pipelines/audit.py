@@ -97,7 +97,7 @@ class AuditReport:
 
 def audit_of(pipeline: Pipeline, module: object) -> Audit:
     """Returns the declaration of a pipeline: its own, or the variable `audit` of the module that defines it."""
-    declared = getattr(pipeline, "audit", None) or getattr(module, "audit", None)
+    declared = pipeline.audit or getattr(module, "audit", None)
     if not isinstance(declared, Audit):
         raise PipelineError(
             f"pipeline {pipeline.name} does not declare where its events have their ids: add, for example, "

@@ -38,6 +38,8 @@ from headrace.pipelines.arrow_flow import ArrowFlow
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from headrace.pipelines.audit import Audit
+
 AT = "_at"
 SEQ = "_seq"
 SOURCE = "_source"
@@ -187,6 +189,8 @@ class Pipeline:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """The settings that a run may change with `--set`, with their defaults. A value must have the type of the
     default."""
+    audit: "Audit | None" = None
+    """Where events have their ids, for `headrace pipeline audit`."""
 
     @staticmethod
     def of(
@@ -196,6 +200,7 @@ class Pipeline:
         *,
         description: str = "",
         settings: Mapping[str, Setting] | None = None,
+        audit: "Audit | None" = None,
     ) -> "Pipeline":
         """Validates and creates a pipeline. Dead letters go to the topic `<name>_dead_letters`, with `_` for `-`, if
         `outputs` names no other place."""
@@ -224,7 +229,7 @@ class Pipeline:
                 f"pipeline {name}: a flow without split needs exactly one output; the pipeline has {len(complete)}"
             )
         complete[DEAD_LETTERS] = dead_letters
-        return Pipeline(name, flows, complete, inspect.cleandoc(description), dict(settings or {}))
+        return Pipeline(name, flows, complete, inspect.cleandoc(description), dict(settings or {}), audit)
 
     @property
     def summary(self) -> str:
@@ -336,6 +341,7 @@ def pipeline(
     stateful: bool = False,
     output_mode: str = "append",
     settings: Mapping[str, Setting] | None = None,
+    audit: "Audit | None" = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
     """Returns a decorator that turns a function into a pipeline. The function's parameters are named like its sources.
 
@@ -369,7 +375,8 @@ def pipeline(
             split=None if stateful else split,
             output_mode=output_mode,
         )
-        return Pipeline.of(pipeline_name, [flow], outputs, description=function.__doc__ or "", settings=settings)
+        description = function.__doc__ or ""
+        return Pipeline.of(pipeline_name, [flow], outputs, description=description, settings=settings, audit=audit)
 
     return decorate
 

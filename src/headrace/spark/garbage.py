@@ -9,8 +9,9 @@ collected.
 
 import gc
 import os
+from functools import cache
 
-__all__ = ["freeze_imports"]
+__all__ = ["freeze_after_first_task", "freeze_imports"]
 
 _frozen_in: int | None = None
 """The id of the process that is frozen. The child of a fork has imported more by the time of its first task."""
@@ -23,3 +24,10 @@ def freeze_imports() -> None:
     if _frozen_in != os.getpid():
         _frozen_in = os.getpid()
         gc.freeze()
+
+
+@cache
+def freeze_after_first_task() -> None:
+    """Excludes everything that the first task imported, too: the user's code imports modules while it runs."""
+    gc.collect()
+    gc.freeze()

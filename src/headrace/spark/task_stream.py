@@ -14,14 +14,13 @@ Invariants:
 """
 
 import base64
-import gc
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from headrace.spark.fetch import RangePartition
+from headrace.spark.garbage import freeze_after_first_task
 from headrace.spark.metadata import Cluster
 from headrace.spark.offsets import Offsets, from_spark
 from headrace.spark.schema import source_schema
@@ -79,14 +78,6 @@ def _decode_task(text: str) -> TaskFunction:
     return function
 
 
-@cache
-def _exclude_modules_from_collection() -> None:
-    """Excludes the objects that exist after the first task from garbage collection. Spark's worker collects garbage
-    after every task, which takes 50 ms with the modules that a task imports, and less than 1 ms without them."""
-    gc.collect()
-    gc.freeze()
-
-
 class TaskStreamReader(StreamReader):
     """Plans the batches of a stream of tasks, and runs the tasks."""
 
@@ -107,7 +98,7 @@ class TaskStreamReader(StreamReader):
 
         if isinstance(partition, TaskRange):
             result = _decode_task(self._task)(partition)
-            _exclude_modules_from_collection()
+            freeze_after_first_task()
             yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], names=["result"])
 
 

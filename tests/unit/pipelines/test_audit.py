@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +108,7 @@ def pipeline(**outputs: Any) -> Pipeline:
 def test_declaration_is_the_pipelines_own_or_in_its_file() -> None:
     declared = Audit("id")
     assert audit_of(pipeline(), SimpleNamespace(audit=declared)) is declared
+    assert audit_of(replace(pipeline(), audit=declared), SimpleNamespace()) is declared
     with pytest.raises(PipelineError, match="does not declare where its events have their ids"):
         audit_of(pipeline(), SimpleNamespace())
 
