@@ -25,8 +25,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from headrace.pipelines._json_text cimport (
+    BOOLEAN,
+    DECIMAL,
+    INTEGER,
+    JSON_TEXT,
+    LIST,
     MAX_DIGITS,
     MAX_PLAIN_DIGITS,
+    STRUCT,
+    TEXT,
+    TIMESTAMP,
     Bytes,
     Cursor,
     append,
@@ -42,16 +50,6 @@ from headrace.pipelines._json_text cimport (
     skip_value,
     unescape,
 )
-
-cdef enum:
-    TEXT = 1
-    JSON_TEXT = 2
-    INTEGER = 3
-    DECIMAL = 4
-    TIMESTAMP = 5
-    BOOLEAN = 6
-    STRUCT = 7
-    LIST = 8
 
 cdef enum:
     MAX_TEXT = 0x7FFFFFFF

@@ -19,6 +19,16 @@ cdef extern from *:
     """
     const uint8_t* byte_class "headrace_byte_class"
 
+cdef enum:  # the type of a column, as in `json_columns`
+    TEXT = 1
+    JSON_TEXT = 2
+    INTEGER = 3
+    DECIMAL = 4
+    TIMESTAMP = 5
+    BOOLEAN = 6
+    STRUCT = 7
+    LIST = 8
+
 cdef enum:
     MAX_DEPTH = 20
     MAX_KEYS = 100

@@ -10,14 +10,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-cdef enum:
-    TEXT = 1
-    JSON_TEXT = 2
-    INTEGER = 3
-    DECIMAL = 4
-    TIMESTAMP = 5
-    BOOLEAN = 6
-    STRUCT = 7
+from headrace.pipelines._json_text cimport BOOLEAN, DECIMAL, INTEGER, JSON_TEXT, STRUCT, TEXT, TIMESTAMP
 
 cdef enum:
     MAX_TEXT = 0x7FFFFFFF

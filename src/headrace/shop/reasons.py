@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def _is_blank(column: "Column") -> "Column":
+def is_blank(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
     return column.isNull() | (sf.trim(column) == "")
@@ -41,7 +41,7 @@ def check_common_fields(reason: "Column", event: "Column") -> "Column":
 
     ts = event["ts"]
     return (
-        reason.when(_is_blank(event["event_id"]), sf.lit("no event_id"))
+        reason.when(is_blank(event["event_id"]), sf.lit("no event_id"))
         .when(ts.isNull(), sf.lit("no ts"))
         .when(
             ~ts.between(EARLIEST_TS, LATEST_TS),

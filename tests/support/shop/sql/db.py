@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tests.support.shop.sql.column_cache import cached_column
 from tests.support.shop.sql.deduplication import offset_of_position, parsed_frame, partition_of_position
-from tests.support.shop.sql.reasons import check_common_fields, is_blank, is_single_json_value, parse_failure
 
 from headrace.pipelines.pipeline import AT, SEQ, PipelineError
 from headrace.shop import schemas
+from headrace.shop.reasons import check_common_fields, is_blank, parse_failure
 from headrace.shop.routes import Route, check_columns
 
 if TYPE_CHECKING:
@@ -25,6 +25,16 @@ _EXPECTED = {"ts": "a whole number", "xid": "a whole number"}
 _TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
 """The timestamp format of databases."""
 _ISO_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "timeZone": "UTC"}
+
+
+def is_single_json_value(text: "Column") -> "Column":
+    """Returns whether a text is exactly one JSON value. Spark's parsers accept a value and ignore the text after it. So
+    the text is parsed as the first element of a list. The second element is the hash of the text."""
+    from pyspark.sql import functions as sf
+
+    check = sf.xxhash64(text)
+    with_check = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(","), check.cast("string"), sf.lit("]")))
+    return sf.coalesce(sf.try_variant_get(with_check, "$[1]", "bigint") == check, sf.lit(False))
 
 
 def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
