@@ -21,14 +21,14 @@ def test_freezes_once() -> None:
     assert frozen > 1000
     later = [[] for _ in range(100)]  # type: list[list[int]]
     garbage.freeze_imports()
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen, "some frozen objects may be freed meanwhile"
     assert any(each is later for each in gc.get_objects()), "objects of tasks are collected"
 
 
 def test_freezes_again_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     garbage.freeze_imports()
     frozen = gc.get_freeze_count()
-    later = [[] for _ in range(100)]  # type: list[list[int]]
+    later = [[] for _ in range(10_000)]  # type: list[list[int]]
     monkeypatch.setattr("os.getpid", lambda: -1)
     garbage.freeze_imports()
     assert gc.get_freeze_count() > frozen + len(later) // 2
