@@ -92,10 +92,10 @@ class VisibleRows:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"cannot read {tp.topic}-{tp.partition} up to offset {last}")
                 table = consumer.poll_arrow(timeout_ms=1000).select(["offset", "timestamp"])
-                offsets = table["offset"].to_pylist()
-                wanted = [place for place, offset in enumerate(offsets) if offset in rows]
-                times = table["timestamp"].cast("int64").take(wanted).to_pylist()
-                latencies += [rows[offsets[p]] - sent_ms for p, sent_ms in zip(wanted, times, strict=True)]
+                offsets, times = table["offset"].to_pylist(), table["timestamp"].cast("int64").to_pylist()
+                latencies += [
+                    rows[offset] - sent_ms for offset, sent_ms in zip(offsets, times, strict=True) if offset in rows
+                ]
         return latencies
 
 
