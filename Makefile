@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-TARGETS := help build run tour test quick check mutants bench soak endurance docs site dist clean
+TARGETS := help build run tour cluster test quick check mutants bench soak endurance docs site dist clean
 .PHONY: $(TARGETS)
 
 help:  ## show this list
@@ -52,6 +52,14 @@ run: $(VENV)/.built  ## demo: a shop's events through two Spark pipelines, with 
 tour: $(VENV)/.built  ## demo: other projects' clients on a broker that is killed twice; checks that no record is lost
 	@$(BIN)/python examples/broker_tour.py
 
+RECORDS ?= 1000
+# Together with `bench`, `cluster` is the name of a benchmark.
+ifeq ($(filter bench,$(MAKECMDGOALS)),)
+cluster: $(VENV)/.built  ## demo: three brokers on ZooKeeper, a killed leader and a rolling restart; prints what clients saw: RECORDS=1000 per second
+	@java_home=$$(sh tools/ensure_java) && JAVA_HOME=$$java_home \
+	  $(BIN)/python examples/cluster_tour.py --rate $(RECORDS)
+endif
+
 # Tests wait more than they compute, so there are more workers than cores. WORKERS=0 runs everything in one process.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr $(CORES) '*' 2)
@@ -75,7 +83,7 @@ check: $(VENV)/.built  ## check formatting, lint, types, import rules and the la
 
 # Words after `bench` that are no targets are names of benchmarks: make bench hostile
 ifneq ($(filter bench,$(MAKECMDGOALS)),)
-BENCHMARKS := $(filter-out $(TARGETS),$(MAKECMDGOALS))
+BENCHMARKS := $(filter-out $(filter-out cluster,$(TARGETS)),$(MAKECMDGOALS))
 .PHONY: $(BENCHMARKS)
 $(BENCHMARKS): bench ; @:
 endif
@@ -92,10 +100,14 @@ bench: $(VENV)/.built  ## run the benchmarks against peers, or only those named:
 soak: $(VENV)/.built  ## run the long versions of the crash, power-loss and model tests (hours)
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
 	  HEADRACE_CODEC_EXAMPLES=300 HEADRACE_HOSTILE_ROUNDS=500 HEADRACE_HOSTILE_SEED=0 \
-	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_BROKER_KILL_ROUNDS=200 HEADRACE_TRANSACTION_ROUNDS=200 \
-	  HEADRACE_PIPELINE_KILLS=all \
+	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_CLUSTER_SEEDS=10000 HEADRACE_BROKER_KILL_ROUNDS=200 \
+	  HEADRACE_TRANSACTION_ROUNDS=200 \
+	  HEADRACE_PIPELINE_KILLS=all HEADRACE_CLUSTER_ROUNDS=50 HEADRACE_MIXED_ROUNDS=20 \
+	  HEADRACE_REASSIGNED_PARTITIONS=1000 \
 	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
-	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
+	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py tests/compat/mixed
+	@HEADRACE_COMPAT_BROKER=cluster HEADRACE_BROKER_KILL_ROUNDS=20 HEADRACE_TRANSACTION_ROUNDS=20 \
+	  $(BIN)/python -m pytest --timeout 0 tests/compat/broker tests/compat/client
 
 RATE ?= 20000
 MINUTES ?= 60

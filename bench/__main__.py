@@ -9,14 +9,17 @@ from pathlib import Path
 
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
-from bench import broker, clients, groups, log, protocol, records, spark, tools, topics
+from bench import broker, clients, cluster, groups, log, processes, protocol, records, spark, tools, topics
 from bench.harness import Measurement, describe, write_results
 from bench.hostile import runner as hostile
 from bench.pipeline import runner as pipeline
 from bench.pipeline.sides import ALL_SIDES, SQL_PIPELINE
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "topics", "groups", "clients", "tools", "spark", "pipeline", "hostile"]
+ALL = [
+    *("records", "log", "protocol", "broker", "topics", "groups", "cluster", "clients", "tools", "spark", "pipeline"),
+    *("hostile", "processes"),
+]
 
 
 def main() -> None:
@@ -28,7 +31,8 @@ def main() -> None:
         "--rounds",
         type=int,
         help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
-        f" spark: {spark.ROUNDS}; pipeline: {pipeline.ROUNDS})",
+        f" cluster: {cluster.ROUNDS}; processes: {processes.ROUNDS}; spark: {spark.ROUNDS};"
+        f" pipeline: {pipeline.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
     parser.add_argument(
@@ -43,6 +47,7 @@ def main() -> None:
         "--only",
         default="",
         help="broker, clients, spark: run only cases whose name contains this text; does not write results. "
+        "cluster: load or failover; does not write results. "
         "hostile: run only such attacks, and replace their rows in the results",
     )
     parser.add_argument(
@@ -78,6 +83,12 @@ def main() -> None:
     if "groups" in which:
         with data_directory(arguments.directory) as directory:
             run_groups(arguments, directory)
+    if "cluster" in which:
+        with data_directory(arguments.directory) as directory:
+            run_cluster(arguments, directory)
+    if "processes" in which:
+        with data_directory(arguments.directory) as directory:
+            run_processes(arguments, directory)
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
@@ -145,6 +156,38 @@ def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(map(describe, measurements)), file=sys.stderr)
     else:
         write_results("groups", measurements, notes)
+
+
+def run_cluster(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (1 if arguments.quick else cluster.ROUNDS)
+    sizes = cluster.QUICK if arguments.quick else cluster.Sizes()
+    keep = not arguments.quick and not arguments.only
+
+    def after_part(measurements: list[Measurement], notes: list[str]) -> None:
+        if keep:
+            write_results("cluster", measurements, notes)
+
+    try:
+        _, notes = cluster.run(directory, rounds, sizes=sizes, only=arguments.only, after_part=after_part)
+    except KafkaUnavailable as reason:
+        print(f"cluster: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
+        return
+    if not keep:
+        print("\n".join(notes), file=sys.stderr)
+
+
+def run_processes(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (1 if arguments.quick else processes.ROUNDS)
+    sizes = processes.QUICK if arguments.quick else processes.Sizes()
+    try:
+        measurements, notes = processes.run(directory, rounds, sizes=sizes)
+    except KafkaUnavailable as reason:
+        print(f"processes: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
+        return
+    if arguments.quick:
+        print("\n".join(notes), file=sys.stderr)
+    else:
+        write_results("processes", measurements, notes)
 
 
 def run_clients(arguments: argparse.Namespace, directory: Path) -> None:

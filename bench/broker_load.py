@@ -134,10 +134,10 @@ class Librdkafka:
         found = self._json("consume", bootstrap, topic, PARTITIONS, consumers, total, *_pairs(properties))
         return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]), found["generator_cpu"])
 
-    def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path) -> Pace:
-        """Sends produce requests of one record at a fixed rate on a plain socket."""
+    def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path, *, acks: int = 1) -> Pace:
+        """Sends produce requests of one record at a fixed rate on a plain socket, to the leader of partition 0."""
         frame = directory / "produce-frame"
-        frame.write_bytes(produce_frame(topic, RECORD_BYTES))
+        frame.write_bytes(produce_frame(topic, RECORD_BYTES, acks))
         found = self._json("pace", HOST, port, frame, produce_error_at(topic), rate, rate * seconds, rate)
         return Pace(found["p50_us"], found["p99_us"])
 

@@ -1,5 +1,7 @@
 """Where the time goes in cases that may miss their goal, and what was tried. The notes of the results quote it."""
 
+from collections.abc import Mapping
+
 from bench.harness import Measurement
 
 PROFILES = {
@@ -41,14 +43,14 @@ PROFILES = {
 """Explanations by a part of the case's name; the first match counts."""
 
 
-def explain_misses(measurements: list[Measurement]) -> list[str]:
+def explain_misses(measurements: list[Measurement], profiles: Mapping[str, str] = PROFILES) -> list[str]:
     """Returns a note for each group of cases that missed its goal."""
     missed: dict[str, list[str]] = {}
     for measured in measurements:
         if not measured.reached:
-            key = next((key for key in PROFILES if key in measured.name), "")
+            key = next((key for key in profiles if key in measured.name), "")
             missed.setdefault(key, []).append(measured.name)
     return [
-        f"Missed: {'; '.join(names)}. {'Where the time goes: ' + PROFILES[key] if key else 'No profile yet.'}"
+        f"Missed: {'; '.join(names)}. {'Where the time goes: ' + profiles[key] if key else 'No profile yet.'}"
         for key, names in missed.items()
     ]

@@ -93,11 +93,14 @@ class Side:
         self.spawn()
 
         def answers() -> bool:
-            if _stat_fields(self.process_id())[0] == "Z":
+            if self.has_exited():
                 raise BrokerFailed(f"{self.name} exited during startup; see {self.data_dir.parent}")
             return answers_metadata(self.port)
 
         await_condition(f"the start of {self.name}", answers, seconds)
+
+    def has_exited(self) -> bool:
+        return _stat_fields(self.process_id())[0] == "Z"
 
     def cpu_seconds(self) -> float:
         """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
@@ -159,6 +162,7 @@ class Kafka(Side):
 
 class Headrace(Side):
     name = "Headrace"
+    arguments: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, properties: Mapping[str, object] | None = None):
         self.data_dir = directory / "headrace-data"
@@ -170,7 +174,7 @@ class Headrace(Side):
 
     def spawn(self) -> None:
         config = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON, **self._properties}
-        command = [str(Path(sys.executable).with_name("headrace")), "server"]
+        command = [str(Path(sys.executable).with_name("headrace")), "server", *self.arguments]
         for key, value in config.items():
             command += ["--override", f"{key}={value}"]
         with self._log_file.open("ab") as output:

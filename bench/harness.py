@@ -119,10 +119,12 @@ def describe(measured: Measurement) -> str:
 def write_results(name: str, measurements: list[Measurement], notes: list[str]) -> None:
     """Writes the results as a table for people (.md) and as data (.json)."""
     RESULTS.mkdir(exist_ok=True)
+    counts = {each.rounds for each in measurements}
+    rounds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     lines = [
         f"# {name}",
         "",
-        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's value "
+        f"{rounds} alternating rounds; the ratio is the median over the rounds of Headrace's value "
         "over the peer's, with the 10th to 90th percentile in brackets. "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}.",
         "",

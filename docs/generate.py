@@ -19,8 +19,8 @@ from headrace.storage.config import MANAGER_KEYS
 BROKER = """\
 # The broker
 
-A cluster of one broker for Kafka clients. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker` in
-your own process ([testing.md](testing.md)); both run the same code.
+A broker for Kafka clients, alone or in a [cluster](cluster.md). `headrace server` runs it as a process,
+`headrace.testing.EmbeddedBroker` in your own process ([testing.md](testing.md)); both run the same code.
 
 ```console
 $ headrace server                                   # 127.0.0.1:9092, data in ./headrace-data
@@ -74,7 +74,8 @@ codec, idempotence, transactions, a group whose members change, commits, seeks b
 
 ## Files
 
-Each log directory has the same files as in Kafka ([log.md](log.md)). The first one also has `coordination.sqlite`:
+Each log directory has the same files as in Kafka ([log.md](log.md)). Without `zookeeper.connect`, the first one also has
+`coordination.sqlite`:
 topics with their ids and partitions, leaders and configs, in the layout of Kafka's znodes in ZooKeeper. A change is on
 disk before it is acknowledged.
 
@@ -119,7 +120,7 @@ does not start. Configs of groups and of client metrics can be stored and read, 
 
 ## APIs
 
-This broker serves the following APIs. Replication and security are not supported yet.
+This broker serves the following APIs. Security is not supported yet.
 
 {apis}
 """

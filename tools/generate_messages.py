@@ -6,14 +6,20 @@
 kio has one module of dataclasses per API, version and direction. The generator merges all versions of a struct into one
 class, whose fields have version ranges. kio's durations and times are timedeltas and datetimes without a unit in the
 name (`timeout`); the generated ones are milliseconds (`timeout_ms`). A missing id is None in kio and the zero id here.
+
+kio has the messages of Kafka 4. The requests between brokers in ZooKeeper mode are generated from the schemas in the
+jar of kafka-clients 3.9.1 (`common/message/*.json`), which Maven downloads once. Without it they are not checked.
 """
 
 import argparse
 import importlib
+import json
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import timedelta
@@ -29,7 +35,18 @@ PROTOCOL = Path(__file__).parents[1] / "src" / "headrace" / "protocol"
 DATA = ("consumer_protocol_assignment", "consumer_protocol_subscription")
 """The schemas to generate in addition to requests and responses."""
 
-NOT_IN_KIO = {4: "LEADER_AND_ISR", 5: "STOP_REPLICA", 6: "UPDATE_METADATA", 7: "CONTROLLED_SHUTDOWN"}
+FROM_KAFKA = {
+    4: "leader_and_isr",
+    5: "stop_replica",
+    6: "update_metadata",
+    7: "controlled_shutdown",
+    56: "alter_partition",
+}
+"""The messages from Kafka 3.9's schemas: kio lacks them, or their old versions."""
+KAFKA_VERSION = "3.9.1"
+KAFKA_JAR = (
+    Path.home() / f".m2/repository/org/apache/kafka/kafka-clients/{KAFKA_VERSION}/kafka-clients-{KAFKA_VERSION}.jar"
+)
 
 KINDS = {
     "bool": ("BOOL", "bool"),
@@ -209,6 +226,87 @@ def sort_structs(structs: dict[str, StructSpec], root: StructSpec) -> list[Struc
     return ordered
 
 
+# ---- reading Kafka's schemas
+
+
+def download_kafka_jar() -> None:
+    if not KAFKA_JAR.exists():
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
+        artifact = f"-Dartifact=org.apache.kafka:kafka-clients:{KAFKA_VERSION}"
+        subprocess.run(["mvn", "-q", "-B", goal, artifact, "-Dtransitive=false"], check=True)
+
+
+def read_schema(module: str, direction: str) -> MessageSpec:
+    """Reads a schema of Kafka: JSON with comments."""
+    name = f"{words_of(module)}{direction.capitalize()}"
+    with zipfile.ZipFile(KAFKA_JAR) as jar:
+        text = jar.read(f"common/message/{name}.json").decode()
+    schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    versions = versions_of(schema["validVersions"], [])
+    structs: dict[str, StructSpec] = {}
+    add_struct(structs, name, schema["fields"], versions)
+    for struct in schema.get("commonStructs", []):
+        add_struct(structs, struct["name"], struct["fields"], versions)
+    ordered = sort_structs(structs, structs[name])
+    flexible = versions_of(schema["flexibleVersions"], versions)
+    return MessageSpec(schema["apiKey"], structs[name], ordered[:-1], versions, flexible)
+
+
+def versions_of(text: str, of: list[int]) -> list[int]:
+    """Parses a range of versions, `none`, `3`, `3-5` or `3+`, within the versions of the message."""
+    if text == "none":
+        return []
+    if text.endswith("+"):
+        return [version for version in of if version >= int(text[:-1])]
+    first, _, last = text.partition("-")
+    return [version for version in range(int(first), int(last or first) + 1) if not of or version in of]
+
+
+def add_struct(structs: dict[str, StructSpec], name: str, schema_fields: list[Any], versions: list[int]) -> None:
+    """Adds a struct and the ones that its fields define."""
+    struct = structs[name] = StructSpec(name)
+    for each in schema_fields:
+        declared = each["type"]
+        is_array, element = declared.startswith("[]"), declared.removeprefix("[]")
+        is_struct = element not in KINDS
+        if is_struct and "fields" in each:
+            add_struct(structs, element, each["fields"], versions)
+        tag = each.get("tag", -1)
+        kind = "" if is_struct else KINDS[element][0]
+        present = versions_of(each["versions"], versions)
+        nullable = [
+            version for version in versions_of(each.get("nullableVersions", "none"), versions) if version in present
+        ]
+        default = schema_default(each, kind, is_array)
+        struct.fields.append(
+            FieldSpec(snake_case(each["name"]), kind, element * is_struct, is_array, tag, default, present, nullable)
+        )
+
+
+def schema_default(each: Any, kind: str, is_array: bool) -> object:
+    """Returns the default as a plain value; ... for the zero value of its type."""
+    text = str(each.get("default", ""))
+    if not text:
+        return ...
+    if text == "null":
+        return None
+    if is_array or not kind:
+        raise Unexpected(f"default of {each['name']}: {text}")
+    value: object = text
+    if kind == "BOOL":
+        value = text == "true"
+    elif kind.startswith(("INT", "UINT")):
+        value = int(text, 0)
+    elif kind != "STRING":
+        raise Unexpected(f"default of {each['name']}: {text}")
+    return ... if value == ZEROS.get(kind, 0) else value
+
+
+def snake_case(name: str) -> str:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("KRaft", "Kraft"))
+    return words.lower()
+
+
 # ---- writing the classes
 
 
@@ -258,7 +356,7 @@ def class_lines(struct: StructSpec, message: MessageSpec, names: dict[str, str],
         yield "    pass"
 
 
-def module_text(title: str, messages: list[MessageSpec]) -> str:
+def module_text(title: str, messages: list[MessageSpec], source: str = "kio's schemas") -> str:
     """Generates one module. If request and response use a name for two different structs, the names get a suffix."""
     body: list[str] = []
     written: dict[str, tuple[object, ...]] = {}
@@ -289,7 +387,7 @@ def module_text(title: str, messages: list[MessageSpec]) -> str:
         imports.append("from headrace.common.types import Buffer")
     imported = [*kinds, "Message", *(["Part"] if "Part" in words else []), *(["field"] if "field" in words else [])]
     imports.append(f"from headrace.protocol.message import {', '.join(imported)}")
-    head = f'"""{title}. Written by tools/generate_messages.py from kio\'s schemas; do not edit."""\n\n'
+    head = f'"""{title}. Written by tools/generate_messages.py from {source}; do not edit."""\n\n'
     return head + "\n".join(imports) + text + "\n"
 
 
@@ -310,7 +408,8 @@ def words_of(module: str) -> str:
 
 
 def table_text(rows: list[tuple[int, str, int, int, int]]) -> str:
-    keys = sorted([(key, module.upper()) for key, module, *_ in rows] + list(NOT_IN_KIO.items()))
+    rows = sorted(rows)
+    keys = [(key, module.upper()) for key, module, *_ in rows]
     lines = [
         '"""The APIs by number. Written by tools/generate_messages.py from kio\'s schemas; do not edit."""',
         "",
@@ -336,6 +435,8 @@ def generate() -> dict[str, str]:
     texts = {"messages/__init__.py": text}
     rows = []
     for key, module in sorted(api_key_map.items()):
+        if key in FROM_KAFKA:
+            continue
         request, response = read_message(module, "request"), read_message(module, "response")
         if (request.versions, request.flexible) != (response.versions, response.flexible) or request.api_key != key:
             raise Unexpected(f"{module}: request and response differ in versions")
@@ -343,10 +444,27 @@ def generate() -> dict[str, str]:
         flexible = request.flexible[0] if request.flexible else -1
         rows.append((key, module, request.versions[0], request.versions[-1], flexible))
         texts[f"messages/{module}.py"] = module_text(f"{words_of(module)} ({key})", [request, response])
+    for key, module in FROM_KAFKA.items():
+        row, texts[f"messages/{module}.py"] = generate_from_kafka(key, module)
+        rows.append(row)
     for module in DATA:
         texts[f"messages/{module}.py"] = module_text(words_of(module), [read_message(module, "data")])
     texts["api_keys.py"] = table_text(rows)
     return format_all(texts)
+
+
+def generate_from_kafka(key: int, module: str) -> tuple[tuple[int, str, int, int, int], str]:
+    """Returns the row of the table and the text of the module. Without the jar, both are the existing ones."""
+    if not KAFKA_JAR.exists():
+        from headrace.protocol.api_keys import VERSIONS
+
+        return (key, *VERSIONS[key]), (PROTOCOL / "messages" / f"{module}.py").read_text()
+    request, response = read_schema(module, "request"), read_schema(module, "response")
+    if (request.versions, request.flexible) != (response.versions, response.flexible) or request.api_key != key:
+        raise Unexpected(f"{module}: request and response differ in versions")
+    title = f"{words_of(module)} ({key})"
+    text = module_text(title, [request, response], f"Kafka {KAFKA_VERSION}'s schemas")
+    return (key, module, request.versions[0], request.versions[-1], request.flexible[0]), text
 
 
 def check_headers(module: str, message: MessageSpec) -> None:
@@ -387,6 +505,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
     arguments = parser.parse_args()
+    download_kafka_jar()
     texts = generate()
     found = list(stale(texts))
     if arguments.check:

@@ -1,19 +1,26 @@
 """Runs over existing events: the time to the first rows, the throughput with the start of Spark, and task slots."""
 
 import contextlib
+import json
+import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tests.support.spark.cluster import EXECUTOR_SETTINGS, SparkCluster
+from tests.support.spark.cluster import EXECUTOR_SETTINGS, SparkCluster, processes_with
 
 from bench.pipeline.figures import busy_rate, warm_rate
-from bench.pipeline.sides import Side
+from bench.pipeline.processes import DRIVER, JVM, WORKERS, cpu_seconds, find_processes
+from bench.pipeline.sides import ARROW, Side
 from bench.pipeline.workspace import DWD, PipelineRun, Workspace
 from headrace import Consumer, TopicPartition
 
 START_EVENTS = 500
+FIRST_ROW = "first visible row"
+_CACHE = "HEADRACE_CACHE"
 CLUSTER = "two one-core workers"
 SLOTS = {"local[1]": 1, "local[2]": 2, CLUSTER: 2}
 SCALING_ROWS_PER_BATCH = 50_000
@@ -27,6 +34,28 @@ class StartTimes:
     side: str
     first_row: float
     all_rows: float
+    cpu: dict[str, float] = field(default_factory=dict)
+    """The processor time of driver, JVM and Python workers until the first row."""
+
+
+@contextlib.contextmanager
+def new_cache(directory: Path) -> Iterator[Callable[[], None]]:
+    """Within the block, commands use an empty cache. The yielded function waits until all of them have ended."""
+    before = os.environ.get(_CACHE)
+    os.environ[_CACHE] = str(directory)
+
+    def await_users() -> None:
+        while processes_with(f"{_CACHE}={directory}"):
+            time.sleep(0.2)
+
+    try:
+        yield await_users
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        if before is None:
+            del os.environ[_CACHE]
+        else:
+            os.environ[_CACHE] = before
 
 
 def measure_start(workspace: Workspace, side: Side) -> StartTimes:
@@ -46,10 +75,20 @@ def measure_start(workspace: Workspace, side: Side) -> StartTimes:
         pipeline = workspace.start_pipeline(side)
         pipeline.await_condition(lambda: bool(consumer.poll(timeout_ms=20)), "rows in the DWD topics")
         first_row = time.monotonic() - pipeline.started
+        processes = find_processes(workspace.broker.process_id(), None, pipeline.process.pid)
+        cpu = {name: round(cpu_seconds(processes[name]), 2) for name in (DRIVER, JVM, WORKERS)}
     pipeline.await_rows(START_EVENTS)
     all_rows = time.monotonic() - pipeline.started
     pipeline.kill()
-    return StartTimes(side.name, first_row, all_rows)
+    return StartTimes(side.name, first_row, all_rows, cpu)
+
+
+def measure_phases(workspace: Workspace, file: Path) -> list[dict[str, Any]]:
+    """Returns the phases of a start of the Arrow version, until the end of its first batch."""
+    side = Side(ARROW, ("-m", "bench.pipeline.start_profile", str(file), "run", "ods-dwd", "--quiet"), 0)
+    measured = measure_start(workspace, side)
+    phases = [json.loads(line) for line in file.read_text().splitlines()]
+    return [*phases, {"phase": FIRST_ROW, "seconds": measured.first_row, "cpu": measured.cpu}]
 
 
 @dataclass

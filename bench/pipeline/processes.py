@@ -67,6 +67,32 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return total / TICKS_PER_SECOND
 
 
+class TreeCpu:
+    """The processor time of a process and all its descendants, also of those that have ended, as far as samples saw
+    them."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ticks: dict[int, int] = {}
+
+    def sample(self) -> None:
+        children: dict[int, list[int]] = {}
+        ticks: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:  # the process has ended
+                    continue
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+                ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
+        self._ticks |= {pid: ticks[pid] for pid in _tree(self._pid, children) if pid in ticks}
+
+    @property
+    def seconds(self) -> float:
+        return sum(self._ticks.values()) / TICKS_PER_SECOND
+
+
 def cpu_by_component(processes: dict[str, list[int]]) -> dict[str, float]:
     """Returns the processor time of each component, and of this process."""
     own = os.times()

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.pipeline.catch_up import SLOTS, START_EVENTS
 from bench.pipeline.figures import LOAD, PEAK_FACTOR, needed
-from bench.pipeline.processes import BENCH, BROKER, COMPONENTS
+from bench.pipeline.processes import BENCH, BROKER, COMPONENTS, DRIVER, JVM, WORKERS
 from bench.pipeline.sides import ALL_SIDES, ARROW
 
 GOALS: dict[str, tuple[str, bool]] = {
@@ -22,6 +22,7 @@ GOALS: dict[str, tuple[str, bool]] = {
 """The goals of the Arrow version, and True if more is better."""
 PER_DAY = {"100 million": 1e8, "10 billion": 1e10}
 EVENT_KB = 1.0
+SPARK = (DRIVER, JVM, WORKERS)
 STATE_BYTES = 43
 """The upper bound of the deduplication state per event of the window, from docs/shop.md."""
 WINDOW_SECONDS = 600
@@ -45,10 +46,14 @@ def report_lines(results: Mapping[str, Any]) -> list[str]:
             result = results[part]
             lines += ["", f"## {_TITLES[part]}", ""]
             lines += [f"{result['when']}, {result['rounds']} rounds. Load average before: {result['load']}.", ""]
+            if "note" in result:  # written by hand; the next run of the part removes it
+                lines += [result["note"], ""]
             lines += section(result["data"])
-    if "scaling" in results and "cpu" in results:
-        lines += ["", *_extrapolation(results["scaling"]["data"], results["cpu"]["data"])]
-    return lines
+    windows = results["cpu"]["data"] if "cpu" in results else results.get("rate", {}).get("data", {}).get("windows", [])
+    if "cpu" not in results and windows:
+        lines += ["", f"## {_TITLES['cpu']}", "", "From the windows of the highest sustained rate.", "", *_cpu(windows)]
+    extrapolation = _extrapolation(results.get("scaling", {}).get("data", []), windows)
+    return [*lines, "", *extrapolation] if extrapolation else lines
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
@@ -76,7 +81,8 @@ def _by_side(
 
 
 def _goal_values(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
-    rate, latency, start, demo = (results.get(part, {}).get("data") for part in ("rate", "latency", "start", "demo"))
+    parts = ("rate", "latency", "start", "profile", "demo")
+    rate, latency, start, profile, demo = (results.get(part, {}).get("data") for part in parts)
     values: dict[str, dict[str, list[float]]] = {name: {} for name in GOALS}
     names = list(GOALS)
     if rate:
@@ -90,6 +96,8 @@ def _goal_values(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]
             )
     if start:
         values[names[4]] = _by_side(start["later"], lambda each: each["first_row"])
+    if profile:  # always with an archive of classes
+        values[names[4]][ARROW] = [each[-1]["seconds"] for each in profile]
     if demo:
         values[names[5]] = _by_side(demo, lambda each: each["seconds"])
     return values
@@ -160,12 +168,33 @@ def _start(data: Mapping[str, Any]) -> list[str]:
         first = [each["first_row"] for each in data["first"] if each["side"] == side]
         if later:
             firsts, alls = ([each[name] for each in later] for name in ("first_row", "all_rows"))
-            rows.append([side, spread(firsts, 1), spread(alls, 1), spread(first, 1)])
+            cpu = [[each["cpu"][name] for each in later if each.get("cpu")] for name in SPARK]
+            rows.append([side, *(spread(values, 1) for values in (firsts, alls, first, *cpu))])
+    header = ["version", "first visible row, s", f"all {START_EVENTS} events, s", "the very first start, s"]
     return [
-        *table(["version", "first visible row, s", f"all {START_EVENTS} events, s", "the very first start, s"], rows),
+        *table([*header, *(f"CPU s: {name}" for name in SPARK)], rows),
         "",
         "- From the start of `headrace pipeline run` with a running broker and existing events. The very first start "
-        "may create files that later starts use.",
+        "has an empty cache; when a run has ended, Spark's JVM leaves an archive of its classes, which later starts "
+        "use. CPU: processor time until the first row, of later starts.",
+    ]
+
+
+def _profile(data: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+    rows = []
+    for number, phase in enumerate(data[0][:-1]):
+        steps = [(each[number], each[number + 1]) for each in data]
+        seconds = [after["seconds"] - before["seconds"] for before, after in steps]
+        cpu = [[after["cpu"][name] - before["cpu"][name] for before, after in steps] for name in SPARK]
+        rows.append([phase["phase"], spread(seconds, 1), *(f"{statistics.median(values):.1f}" for values in cpu)])
+    total = [each[-1]["seconds"] - each[0]["seconds"] for each in data]
+    cpu_sums = [[each[-1]["cpu"][name] for each in data] for name in SPARK]
+    rows.append(["all", spread(total, 1), *(f"{statistics.median(values):.1f}" for values in cpu_sums)])
+    return [
+        *table(["phase", "seconds", *(f"CPU s: {name}" for name in SPARK)], rows),
+        "",
+        "- Of the Arrow version, with an archive of classes. A phase lasts until the next one begins, the last one "
+        "until the first row is visible.",
     ]
 
 
@@ -235,11 +264,16 @@ def _memory(data: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _demo(data: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [[f"{data[0]['events']:,}", spread([each["seconds"] for each in data], 1)]]
+    seconds, cpu = ([each[name] for each in data if name in each] for name in ("seconds", "cpu"))
     return [
-        *table(["events", "whole command, s"], rows, left=0),
+        *table(
+            ["events", "whole command, s", "CPU s"],
+            [[f"{data[0]['events']:,}", spread(seconds, 1), spread(cpu, 1)]],
+            left=0,
+        ),
         "",
-        "- `examples/shop_demo.py`: broker, generator, `ods-dwd`, `dws-traffic` and the audit.",
+        "- `examples/shop_demo.py`: broker, generator, `ods-dwd`, `dws-traffic` and the audit. CPU: processor time of "
+        "all its processes.",
     ]
 
 
@@ -249,10 +283,13 @@ def _extrapolation(scaling: Sequence[Mapping[str, Any]], cpu: Sequence[Mapping[s
         for each in scaling
         if each["side"] == ARROW and "[1]" not in each["master"]
     ]
-    broker = [each["cpu_us"][BROKER] for each in cpu if each["side"] == ARROW]
-    if not per_slot or not broker:
+    sustained = [each["cpu_us"] for each in cpu if each["side"] == ARROW and each["sustained"]]
+    if not sustained:
         return []
-    slot_rate, broker_us = statistics.median(per_slot), statistics.median(broker)
+    spark_us = statistics.median(sum(each[name] for name in SPARK) for each in sustained)
+    slot_rate = statistics.median(per_slot) if per_slot else 1e6 / spark_us
+    broker_us = statistics.median(each[BROKER] for each in sustained)
+    source = "measured above" if per_slot else f"from {spark_us:.1f} µs of processor time of Spark and its workers"
     rows = []
     for name, per_day in PER_DAY.items():
         peak, slots, cores = needed(per_day, slot_rate, broker_us)
@@ -267,8 +304,8 @@ def _extrapolation(scaling: Sequence[Mapping[str, Any]], cpu: Sequence[Mapping[s
             rows,
         ),
         "",
-        f"- Not measured: {slot_rate:,.0f} events/s per slot and {broker_us:.1f} µs of broker time per event, from "
-        f"above; peak {PEAK_FACTOR:g} times the average; slots and cores busy to {LOAD:.0%}. Each slot needs a "
+        f"- Not measured. {slot_rate:,.0f} events/s per slot ({source}) and {broker_us:.1f} µs of broker time per "
+        f"event; peak {PEAK_FACTOR:g} times the average; slots and cores busy to {LOAD:.0%}. Each slot needs a "
         f"partition. State: {STATE_BYTES} bytes per event of {WINDOW_SECONDS // 60} minutes.",
     ]
 
@@ -277,6 +314,7 @@ _TITLES = {
     "rate": "Highest sustained rate",
     "latency": "From event to row",
     "start": "Cold start",
+    "profile": "Cold start by phase",
     "cpu": "Processor time per event",
     "catchup": "Throughput with the start",
     "memory": "Memory",
@@ -287,6 +325,7 @@ _SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "rate": _rate,
     "latency": _latency,
     "start": _start,
+    "profile": _profile,
     "cpu": _cpu,
     "catchup": _catchup,
     "memory": _memory,

@@ -5,6 +5,7 @@
     rate      the highest rate that the pipeline sustains with broker and generator on the machine
     latency   from the timestamp of an event to its visible row, at 10,000 events/s
     start     from the start of the command to the first visible row
+    profile   where the time of a start goes, by phase
     cpu       processor time per event by component, at 20,000 and 40,000 events/s
     catchup   the throughput with the start of Spark, for 50,000 and 1,000,000 existing events
     scaling   the throughput with one and two task slots, and on a standalone cluster
@@ -29,14 +30,22 @@ from typing import Any
 from tests.support.apache_kafka.jvm import require_java
 
 from bench.harness import RESULTS
-from bench.pipeline.catch_up import START_EVENTS, measure_catch_up, measure_scaling, measure_start
+from bench.pipeline.catch_up import (
+    START_EVENTS,
+    measure_catch_up,
+    measure_phases,
+    measure_scaling,
+    measure_start,
+    new_cache,
+)
 from bench.pipeline.figures import highest_sustained
+from bench.pipeline.processes import TreeCpu
 from bench.pipeline.report import report_lines
 from bench.pipeline.sides import ARROW, CONNECTOR, Side, find_sides
 from bench.pipeline.steady import QUICK, Times, Window, measure_window
-from bench.pipeline.workspace import Workspace
+from bench.pipeline.workspace import RunFailed, Workspace
 
-PARTS = ("rate", "latency", "start", "cpu", "catchup", "scaling", "memory", "demo")
+PARTS = ("rate", "latency", "start", "profile", "cpu", "catchup", "scaling", "memory", "demo")
 ROUNDS = 3
 RATES = (5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000, 50_000, 60_000, 70_000, 80_000)
 LATENCY_RATE = 10_000
@@ -124,17 +133,29 @@ class Bench:
         return found
 
     def _start(self) -> Any:
-        """The first start of each side is measured separately: it may create files that later starts use."""
+        """The first start of each side begins with an empty cache, and a whole run then fills it: Spark's JVM writes
+        its archive of classes when it ends."""
         found: dict[str, list[dict[str, Any]]] = {"first": [], "later": []}
-        with Workspace(self._new_directory()) as workspace:
+        with Workspace(self._new_directory()) as workspace, new_cache(self._new_directory()) as await_users:
             workspace.generate(START_EVENTS)
             for side in self._sides:
                 found["first"].append(asdict(measure_start(workspace, side)))
                 print(f"first start: {found['first'][-1]}", file=sys.stderr, flush=True)
+                workspace.start_pipeline(side, "--available-now").await_end()
+                await_users()
             for _, side in self._turns():
                 found["later"].append(asdict(measure_start(workspace, side)))
                 print(f"start: {found['later'][-1]}", file=sys.stderr, flush=True)
         return found
+
+    def _profile(self) -> Any:
+        """Starts the Arrow version after a whole run, which leaves an archive of classes in the cache."""
+        directory = self._new_directory()
+        with Workspace(directory) as workspace, new_cache(self._new_directory()) as await_users:
+            workspace.generate(START_EVENTS)
+            workspace.start_pipeline(find_sides([ARROW], "")[0], "--available-now").await_end()
+            await_users()
+            return [measure_phases(workspace, directory / f"phases-{number}") for number in range(self._rounds)]
 
     def _catchup(self) -> Any:
         found = []
@@ -155,8 +176,15 @@ class Bench:
             chart = self._new_directory().with_suffix(".html")
             command = [sys.executable, ROOT / "examples" / "shop_demo.py", "--events", events, "--master", "local[2]"]
             started = time.monotonic()
-            subprocess.run([*map(str, command), "--chart", str(chart)], stdout=sys.stderr, check=True)
-            found.append({"side": ARROW, "events": events, "seconds": time.monotonic() - started})
+            process = subprocess.Popen([*map(str, command), "--chart", str(chart)], stdout=sys.stderr)
+            cpu = TreeCpu(process.pid)
+            while process.poll() is None:
+                cpu.sample()
+                time.sleep(0.2)
+            if process.returncode != 0:
+                raise RunFailed(f"the demo ended with {process.returncode}")
+            seconds = time.monotonic() - started
+            found.append({"side": ARROW, "events": events, "seconds": seconds, "cpu": round(cpu.seconds, 1)})
         return found
 
     def _scaling(self) -> Any:

@@ -9,7 +9,8 @@ from itertools import count
 import pytest
 from tests.support.apache_kafka.broker import KafkaUnavailable, kafka_classpath
 from tests.support.apache_kafka.files import KafkaFiles, write_kafka_files
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
+from tests.support.broker.under_test import make_broker
 from tests.support.coordinator.group_lab import Lab
 from tests.support.coordinator.group_members import MemberHosts
 

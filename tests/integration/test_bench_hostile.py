@@ -81,9 +81,15 @@ def test_names_of_attacks_are_unique() -> None:
 
 @pytest.mark.parametrize(
     ("goals", "names"),
-    [(["bench", "hostile"], ["hostile"]), (["bench"], []), (["bench", "log", "tools"], ["log", "tools"])],
+    [
+        (["bench", "hostile"], ["hostile"]),
+        (["bench"], []),
+        (["bench", "log", "tools"], ["log", "tools"]),
+        (["bench", "cluster"], ["cluster"]),  # also a target of its own
+    ],
 )
 def test_make_passes_the_names_of_benchmarks(goals: list[str], names: list[str]) -> None:
     shown = subprocess.run(["make", "--dry-run", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (command,) = (line for line in shown.splitlines() if " -m bench" in line)
     assert command.split()[3:] == names
+    assert "cluster_tour" not in shown

@@ -180,6 +180,10 @@ def window(side: str, rate: int) -> dict[str, object]:
     return measured.summary()
 
 
+def phase(name: str, seconds: float) -> dict[str, object]:
+    return {"phase": name, "seconds": seconds, "cpu": {DRIVER: seconds / 10, JVM: seconds / 2, WORKERS: 0.0}}
+
+
 def results() -> dict[str, object]:
     catch_up = {"events": 600_000, "seconds": 60.0, "with_start": 10_000.0, "while_busy": 12_000.0}
     data = {
@@ -189,6 +193,7 @@ def results() -> dict[str, object]:
             "first": [{"side": ARROW, "first_row": 30.0, "all_rows": 31.0}],
             "later": [{"side": ARROW, "first_row": 12.5, "all_rows": 13.0}],
         },
+        "profile": [[phase("imports", 0.1), phase("start of the JVM", 0.9), phase("first visible row", 12.5)]],
         "cpu": [window(ARROW, rate) for rate in (20_000, 40_000)],
         "catchup": [{**catch_up, "side": ARROW, "warm": 20_000.0, "master": "local[2]"}],
         "scaling": [
@@ -206,7 +211,8 @@ def test_report_has_goals_and_a_section_per_part() -> None:
     assert "| highest sustained rate, events/s | **40,000** [40,000, 45,000, 40,000] |  |  | ≥ 40,000 |  |" in lines
     assert "| latency at 10,000 events/s, p99, s | **1.0** | **1.0** | **1.0** | ≤ 2 |  |" in lines
     assert "| first rows from a cold start, s | **12.5** |  |  | ≤ 12 | missed |" in lines
-    assert len([line for line in lines if line.startswith("## ")]) == 8
+    assert len([line for line in lines if line.startswith("## ")]) == 9
+    assert "| start of the JVM | **11.6** | 1.2 | 5.8 | 0.0 |" in lines
     assert "| `make run`: 100,000 events with the audit, s | **55.0** [50.0, 70.0, 55.0] |  |  | ≤ 60 |  |" in lines
     assert "| Arrow | local[2] | 2 | **30,000** | 1.50 |" in lines
     (ten_billion,) = (line for line in lines if line.startswith("| 10 billion |"))
@@ -216,6 +222,9 @@ def test_report_has_goals_and_a_section_per_part() -> None:
 def test_report_on_some_parts_only() -> None:
     some = {"start": results()["start"]}
     assert len([line for line in report_lines(some) if line.startswith("## ")]) == 1
+    lines = report_lines({"rate": results()["rate"]})
+    assert [line for line in lines if line.startswith("#")][2:] == ["## Processor time per event", "### Extrapolation"]
+    assert any("from 3.0 µs of processor time of Spark and its workers" in line for line in lines)
 
 
 def test_spread_shows_rounds_only_if_there_are_several() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.docs import run_page
+from tests.support.docs import log_lines, run_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -52,6 +52,12 @@ def test_generated_pages_are_up_to_date() -> None:
         assert (ROOT / "docs" / name).read_text() == content, f"docs/{name} is out of date: run make docs"
 
 
+def test_log_lines_of_a_failover_are_those_of_the_source() -> None:
+    lines = list(log_lines.documented_lines(ROOT / "docs" / "cluster.md"))
+    assert len(lines) > 25
+    assert [line for line in lines if not log_lines.is_logged(line, ROOT / "src" / "headrace")] == []
+
+
 def test_design_mentions_every_module() -> None:
     design = (ROOT / "DESIGN.md").read_text()
     modules = [path for path in ROOT.glob("src/headrace/*/*.py*") if path.suffix in (".py", ".pyx")]
@@ -78,3 +84,11 @@ def test_broker_tour() -> None:
     assert ran.returncode == 0, ran.stderr
     assert "2,000 records; all acknowledged records are unchanged" in ran.stdout
     assert "2,000 records, each exactly once and in order" in ran.stdout
+
+
+def test_cluster_tour() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "cluster_tour.py"), "--embedded", "--rate", "100"]
+    ran = subprocess.run([*command, "--seconds", "0.5"], capture_output=True, text=True, timeout=500)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"records lost +0\n", ran.stdout)
+    assert re.search(r"records duplicated +0\n", ran.stdout)

@@ -11,14 +11,17 @@ from random import Random
 import pytest
 from tests.support.cluster.fake_cluster import FakeBroker, FakeCluster, async_test
 
+from headrace.cluster import controller as controller_module
 from headrace.cluster import znodes
 from headrace.cluster.controller import Controller
 from headrace.cluster.controller_requests import IsrChange
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.leader_election import Election
 from headrace.cluster.node_tree import Change
+from headrace.cluster.registration import register_broker
 from headrace.cluster.store import (
     ANY_VERSION,
+    ConnectionLoss,
     Operation,
     OperationResult,
     SessionListener,
@@ -44,12 +47,13 @@ class FaultyStore:
         self._on_hang = on_hang
         self._left: int | None = None
         self._before = False
+        self._fault: Callable[[], Awaitable[None]] | None = None
         self._released = asyncio.Event()
         self.hung = False
 
-    def arm(self, operations: int, *, before: bool = False) -> None:
-        """Blocks after (or before) the operation with this number, counted from now."""
-        self._left, self._before = operations, before
+    def arm(self, operations: int, *, before: bool = False, fault: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Blocks after (or before) the operation with this number, counted from now; or calls `fault` instead."""
+        self._left, self._before, self._fault = operations, before, fault
 
     def disarm(self) -> None:
         self._left = None
@@ -70,6 +74,9 @@ class FaultyStore:
     async def _hang(self) -> None:
         self.hung = True
         self._left = None
+        if self._fault is not None:
+            await self._fault()
+            return
         self._on_hang()
         await self._released.wait()
 
@@ -215,7 +222,9 @@ class Watched(FakeCluster):
                 state.isr,
                 state.partition_epoch,
             ), f"broker {broker_id} knows {shown}, it is {state}"
-            if broker_id in replicas and state.leader in live:
+            if broker_id not in replicas:
+                assert tp not in broker.hosted, f"broker {broker_id} still has {tp}"
+            elif state.leader in live:
                 assert broker.hosted.get(tp) == (state.leader, state.leader_epoch), f"{tp} on broker {broker_id}"
 
 
@@ -291,6 +300,78 @@ async def does_much_at_once(cluster: Watched) -> None:
     await cluster.kill(2)
 
 
+async def moves_partitions(cluster: Watched) -> None:
+    await reassign(cluster, {("old", 0): [1, 2], ("old", 1): [1, 4], ("old", 2): [4], ("pair", 0): [1, 2]})
+    await join_targets(cluster)
+
+
+async def cancels_a_reassignment(cluster: Watched) -> None:
+    await reassign(cluster, {("old", 0): [1, 2], ("pair", 0): [1, 2]})
+    await join_targets(cluster, topic="old")
+    await reassign(cluster, {("old", 0): None, ("pair", 0): None})
+
+
+async def changes_the_target(cluster: Watched) -> None:
+    await reassign(cluster, {("pair", 0): [1, 3], ("pair", 1): [1, 2]})
+    await reassign(cluster, {("pair", 0): [2, 4], ("pair", 1): [1]})
+    await join_targets(cluster)
+
+
+async def moves_to_a_broker_that_dies(cluster: Watched) -> None:
+    await reassign(cluster, {("old", 0): [4, 1], ("pair", 0): [2, 3]})
+    two = await cluster.kill(2)
+    await join_targets(cluster)
+    await cluster.start(2, keeps=two)
+    await join_targets(cluster)
+
+
+async def moves_as_an_older_tool_requests(cluster: Watched) -> None:
+    targets = {TopicPartition("old", 0): [1, 2], TopicPartition("pair", 0): [4, 1]}
+    await cluster.store.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignments(targets))
+    await cluster.settle()
+    await join_targets(cluster)
+
+
+async def deletes_a_moving_topic(cluster: Watched) -> None:
+    await reassign(cluster, {("old", 0): [1, 2], ("pair", 0): [1, 2]})
+    await cluster.admin.delete_topic("pair")
+    await cluster.settle()
+
+
+async def reassign(cluster: Watched, targets: dict[tuple[str, int], list[int] | None]) -> None:
+    await ask(
+        cluster, lambda active: active.alter_reassignments({TopicPartition(*tp): to for tp, to in targets.items()})
+    )
+
+
+async def join_targets(cluster: Watched, topic: str | None = None) -> None:
+    """The leaders report that all live replicas are in sync."""
+    registered = {int(name) for name in await cluster.store.children(znodes.BROKER_IDS)}
+    for tp, state in (await cluster.states()).items():
+        if topic not in (None, tp.topic) or state.leader not in cluster.brokers:
+            continue
+        data, _ = await cluster.store.get(znodes.topic_path(tp.topic))
+        replicas = znodes.decode_topic(tp.topic, data).partitions[tp.partition].replicas
+        isr = tuple(one for one in replicas if one in registered or one in state.isr)
+        await propose(cluster, tp, state, isr)
+
+
+async def propose(cluster: Watched, tp: TopicPartition, state: Leadership, isr: tuple[int, ...]) -> None:
+    change = IsrChange(state.leader_epoch, state.partition_epoch, isr)
+    epoch = cluster.brokers[state.leader].info.epoch
+    await ask(cluster, lambda active: active.alter_isr(state.leader, epoch, {tp: change}))
+
+
+async def ask(cluster: Watched, request: Callable[[Controller], Awaitable[object]]) -> None:
+    """Sends the controller a request, and does not wait longer for the response than until the cluster is idle."""
+    active = cluster.working_controller()
+    if active is not None:
+        asked = asyncio.ensure_future(request(active))
+        await cluster.settle()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+
 SCENARIOS = [
     creates_a_topic,
     adds_partitions,
@@ -302,6 +383,12 @@ SCENARIOS = [
     gets_a_broker_back,
     gets_a_new_broker,
     does_much_at_once,
+    moves_partitions,
+    cancels_a_reassignment,
+    changes_the_target,
+    moves_to_a_broker_that_dies,
+    moves_as_an_older_tool_requests,
+    deletes_a_moving_topic,
 ]
 
 
@@ -368,6 +455,69 @@ def test_controller_pauses_at_every_store_write_and_resumes_as_zombie(
 
         async_test(once)()
         if not hung[0]:
+            assert step > 0
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["executed", "not-executed"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_controller_loses_the_response_to_every_store_call(
+    scenario: Callable[[Watched], Awaitable[None]], before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "RETRY_SECONDS", 0.0)
+
+    async def lose_response() -> None:
+        raise ConnectionLoss("the connection was lost")
+
+    async def run(step: int) -> bool:
+        cluster, faulty = await make_cluster()
+        faulty.arm(step, before=before, fault=lose_response)
+        await scenario(cluster)
+        await cluster.settle()
+        await cluster.check()
+        await cluster.close()
+        return faulty.hung
+
+    run_at_every_step(run)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_session_of_controller_expires_at_every_store_call(scenario: Callable[[Watched], Awaitable[None]]) -> None:
+    """The process lives on: the broker registers again with a new epoch, and stands for election again."""
+
+    async def run(step: int) -> bool:
+        cluster, faulty = await make_cluster()
+        one = cluster.brokers[1]
+
+        async def expire() -> None:
+            await one.session.expire_session()
+            one.info = await register_broker(one.session, one.info, cluster.clock)
+
+        faulty.arm(step, fault=expire)
+        await scenario(cluster)
+        await cluster.settle()
+        await cluster.check()
+        await cluster.close()
+        return faulty.hung
+
+    run_at_every_step(run)
+
+
+def run_at_every_step(run: Callable[[int], Awaitable[bool]]) -> None:
+    """Calls `run` with 0, 1, ... until it returns False: the fault came too late."""
+    for step in range(MOST_STEPS):
+        happened: list[bool] = []
+
+        async def once(step: int = step, happened: list[bool] = happened) -> None:
+            happened.append(await run(step))
+
+        try:
+            async_test(once)()
+        except Exception as error:
+            error.add_note(f"at step {step}")
+            raise
+        if not happened[0]:
             assert step > 0
             return
     raise AssertionError("it never ends")
@@ -442,30 +592,36 @@ async def grow_topic(cluster: Watched, random: Random, down: Down) -> None:
 
 
 async def change_isr(cluster: Watched, random: Random, down: Down) -> None:
-    active = cluster.working_controller()
     states = [(tp, state) for tp, state in (await cluster.states()).items() if state.leader in cluster.brokers]
-    if active is None or not states:
+    if not states:
         return
     tp, state = random.choice(states)
     data, _ = await cluster.store.get(znodes.topic_path(tp.topic))
     replicas = znodes.decode_topic(tp.topic, data).partitions[tp.partition].replicas
     isr = tuple(one for one in replicas if one == state.leader or random.random() < 0.6)
-    change = IsrChange(state.leader_epoch, state.partition_epoch, isr)
-    asked = asyncio.ensure_future(
-        active.alter_isr(state.leader, cluster.brokers[state.leader].info.epoch, {tp: change})
-    )
-    await cluster.settle()
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    await propose(cluster, tp, state, isr)
 
 
 async def elect_preferred(cluster: Watched, random: Random, down: Down) -> None:
-    active = cluster.working_controller()
-    if active is not None:
-        asked = asyncio.ensure_future(active.elect_leaders(Election.PREFERRED_REPLICA))
-        await cluster.settle()
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
+    await ask(cluster, lambda active: active.elect_leaders(Election.PREFERRED_REPLICA))
+
+
+async def move_partitions(cluster: Watched, random: Random, down: Down) -> None:
+    """Starts, changes or cancels the reassignment of some partitions."""
+    tps = list(await cluster.states())
+    brokers = sorted(cluster.brokers)
+    if not brokers:
+        return
+    chosen = random.sample(tps, min(len(tps), random.randint(1, 4)))
+    targets: dict[tuple[str, int], list[int] | None] = {
+        (tp.topic, tp.partition): None
+        if random.random() < 0.2
+        else random.sample(brokers, random.randint(1, min(3, len(brokers))))
+        for tp in chosen
+    }
+    await reassign(cluster, targets)
+    if random.random() < 0.7:
+        await join_targets(cluster)
 
 
 async def attempt(work: Awaitable[object]) -> None:
@@ -475,4 +631,15 @@ async def attempt(work: Awaitable[object]) -> None:
         return
 
 
-ACTIONS = [bring_up, bring_up, take_down, make_topic, make_topic, drop_topic, grow_topic, change_isr, elect_preferred]
+ACTIONS = [
+    bring_up,
+    bring_up,
+    take_down,
+    make_topic,
+    make_topic,
+    drop_topic,
+    grow_topic,
+    change_isr,
+    elect_preferred,
+    move_partitions,
+]

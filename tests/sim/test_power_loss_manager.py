@@ -6,6 +6,7 @@ set the number of runs: HEADRACE_POWER_SEEDS, HEADRACE_POWER_FIRST_SEED.
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from tests.support.storage.log_sim import DeferredRunner, LogModel, Workload
 from tests.support.storage.log_workload import Mix
 
 from headrace.common.background import InlineRunner
+from headrace.common.errors import KafkaStorageError
 from headrace.common.ids import Uuid, random_uuid
 from headrace.common.types import TopicPartition
 from headrace.records import Compression
@@ -61,10 +63,13 @@ class ManagerLife:
         self.ids: dict[TopicPartition, Uuid] = {}
         self.uncertain: set[TopicPartition] = set()
         """Partitions that were being created or deleted during the power loss."""
+        self.truncating: set[TopicPartition] = set()
+        """Partitions that are being truncated: nothing is appended to them meanwhile."""
 
     def live(self, crashes: int) -> None:
         for _ in range(crashes):
             manager = self.make_manager()
+            self.truncating.clear()
             with suppress(Killed):
                 self.interruptedly(manager)
             manager.abandon()
@@ -106,8 +111,10 @@ class ManagerLife:
         if self.random.random() < 0.2:
             manager.close()
             for tp, model in self.models.items():
-                model.flushed = max((batch.next_offset for batch in model.batches), default=0)
-                assert manager.get(tp) is not None
+                log = manager.get(tp)
+                assert log is not None
+                # A truncation in progress may have removed some of the batches.
+                model.flushed = min(max((batch.next_offset for batch in model.batches), default=0), log.log_end_offset)
 
     def check(self, manager: LogManager) -> None:
         assert [directory.failure for directory in manager.directories] == [None, None]
@@ -133,8 +140,10 @@ class ManagerLife:
             self.pass_time(manager)
         elif kind < 0.30 and isinstance(manager.runner, DeferredRunner):
             manager.runner.run_one()
-        elif self.models:
-            tp = self.random.choice(list(self.models))
+        elif kind < 0.33:
+            self.truncate_many(manager)
+        elif self.models.keys() - self.truncating:
+            tp = self.random.choice([tp for tp in self.models if tp not in self.truncating])
             log = manager.get(tp)
             assert log is not None
             self.workload.step(log, self.models[tp])
@@ -153,6 +162,32 @@ class ManagerLife:
         manager.delete(tp)
         self.uncertain.discard(tp)
         del self.models[tp]
+
+    def truncate_many(self, manager: LogManager) -> None:
+        """Truncates several logs at once, as a follower does after a failover."""
+        tps = [tp for tp in self.models if tp.topic == "plain" and tp not in self.truncating]
+        offsets: dict[TopicPartition, int] = {}
+        for tp in tps:
+            log, model = manager.get(tp), self.models[tp]
+            assert log is not None
+            offset = self.random.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset)
+            removed = [batch.base_offset for batch in model.batches if batch.last_offset >= offset]
+            model.flushed = min([model.flushed, offset, *removed])
+            model.truncating_to = offset
+            offsets[tp] = offset
+        models = {tp: self.models[tp] for tp in tps}
+
+        def done(results: Mapping[TopicPartition, KafkaStorageError | None]) -> None:
+            for tp, model in models.items():
+                model.truncating_to = None
+                if self.models.get(tp) is model:
+                    assert results[tp] is None
+                    model.batches = [batch for batch in model.batches if batch.last_offset < offsets[tp]]
+            self.truncating.difference_update(tps)
+
+        self.truncating.update(tps)
+        self.workload.leader_epoch += 1
+        manager.truncate_many(offsets, done)
 
     def pass_time(self, manager: LogManager) -> None:
         self.clock.advance(self.random.choice((1, 60, 600)))

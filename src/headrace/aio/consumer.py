@@ -24,6 +24,7 @@ from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
 from headrace.common.clock import Clock
 from headrace.common.errors import KafkaError
+from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.net.dialer import Dialer
 from headrace.records import ConsumerRecord
@@ -51,12 +52,15 @@ class Consumer(AbstractConsumer[K, V]):
         self,
         *topics: str | Mapping[str, object],
         clock: Clock | None = None,
+        random: Random | None = None,
         dialer: Dialer | None = None,
         **keywords: Unpack[ConsumerKeywords[K, V]],
     ):
-        """Configs are keyword arguments or a mapping. `clock` and `dialer` replace time and sockets in tests."""
+        """Configs are keyword arguments or a mapping. `clock`, `random` and `dialer` replace time, randomness and
+        sockets in tests."""
         super().__init__(topics, keywords)
         self._clock = clock
+        self._random = random
         self._dialer = dialer
         self._ready: asyncio.Event = asyncio.Event()
         self._is_polling = False
@@ -66,7 +70,14 @@ class Consumer(AbstractConsumer[K, V]):
         if self._started_core is not None:
             raise IllegalStateError("This consumer was already started")
         self._check_open()
-        core = ConsumerCore(self.config, self._ready.set, self._subscription, clock=self._clock, dialer=self._dialer)
+        core = ConsumerCore(
+            self.config,
+            self._ready.set,
+            self._subscription,
+            clock=self._clock,
+            random=self._random,
+            dialer=self._dialer,
+        )
         self._started_core = core
         await core.start()
 

@@ -19,7 +19,10 @@ from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import ArrowData, Headers, OnDelivery
 from headrace.client.types import ConsumerGroupMetadata, RecordMetadata
+from headrace.common.clock import Clock
 from headrace.common.errors import KafkaError
+from headrace.common.ids import Random
+from headrace.net.dialer import Dialer
 
 if TYPE_CHECKING:
     from headrace.client.producer.arrow import ArrowFuture
@@ -38,8 +41,23 @@ class Producer(BaseProducer):
     Takes the same configs as `headrace.Producer`.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]):
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        dialer: Dialer | None = None,
+        **keywords: Unpack[ProducerKeywords],
+    ):
+        """Configs are keyword arguments or a mapping. `clock`, `random` and `dialer` replace time, randomness and
+        sockets in tests."""
         super().__init__(PRODUCER_KEYS.load(config, **keywords))
+        if clock is not None:
+            self._clock = clock
+        self._random = random
+        self._dialer = dialer
         self._check_state = self._raise_not_started
         self._started: ProducerCore | None = None
         self._is_closed = False
@@ -67,7 +85,7 @@ class Producer(BaseProducer):
         """Starts the producer on the running event loop. Does not need a broker yet."""
         if self._started is not None or self._is_closed:
             raise IllegalStateError("The producer was already started: create a new one")
-        self._started = ProducerCore(self.config)
+        self._started = ProducerCore(self.config, clock=self._clock, random=self._random, dialer=self._dialer)
         self._start(self._started)
 
     # ---- sending

@@ -71,7 +71,11 @@ class AutoTopicCreation:
 
     async def create(self, topic: str) -> None:
         """Creates a topic and waits briefly for its leaders. Raises LeaderNotAvailableError if it has none by then."""
-        await asyncio.shield(self._creations.get(topic) or self._start(topic))
+        creation = self._creations.get(topic)
+        if creation is None:
+            creation = self._start(topic)
+            creation.add_done_callback(lambda creation: self._log_failure(topic, creation))
+        await asyncio.shield(creation)
 
     def request(self, topic: str) -> bool:
         """Starts to create a topic, unless it is being created. Returns False if a limit does not allow it now.
@@ -130,8 +134,9 @@ class AutoTopicCreation:
             self._failure_logged_at = now
             unexpected = None if isinstance(error, HeadraceError) else error
             _logger.warning(
-                "Topic %s cannot be created automatically, clients get UNKNOWN_TOPIC_OR_PARTITION: %s",
+                "Topic %s cannot be created automatically, clients get %s: %s",
                 topic,
+                "COORDINATOR_NOT_AVAILABLE" if topic in self._internal_topics else "UNKNOWN_TOPIC_OR_PARTITION",
                 error,
                 exc_info=unexpected,
             )

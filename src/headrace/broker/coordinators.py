@@ -222,17 +222,21 @@ class Coordinators:
     async def find(self, topic: str, key: str, listener: str) -> tuple[int, BrokerEndpoint]:
         """Returns the id and endpoint of the coordinator. Creates the internal topic if it does not exist."""
         image = self._image
-        if not image.has_topic(topic):
-            try:
-                await self._auto_topic_creation.create(topic)
-            except KafkaError as error:
-                raise CoordinatorNotAvailableError(f"Topic '{topic}' could not be created: {error}") from error
+        await self.ensure_topic(topic)
         state = image.partition(topic, self.partition_of(topic, key))
         broker = image.broker(state.leader) if state is not None else None
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is None or endpoint is None:
             raise CoordinatorNotAvailableError(f"The partition of '{topic}' for {key!r} has no leader")
         return broker.id, endpoint
+
+    async def ensure_topic(self, topic: str) -> None:
+        """Creates an internal topic if it does not exist."""
+        if not self._image.has_topic(topic):
+            try:
+                await self._auto_topic_creation.create(topic)
+            except KafkaError as error:
+                raise CoordinatorNotAvailableError(f"Topic '{topic}' could not be created: {error}") from error
 
     # ---- stopping
 

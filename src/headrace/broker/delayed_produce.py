@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import DelayedOperation
-from headrace.common.errors import NotLeaderForPartitionError, RequestTimedOutError
+from headrace.common.errors import NotEnoughReplicasAfterAppendError, NotLeaderForPartitionError, RequestTimedOutError
 from headrace.protocol.messages.produce import PartitionProduceResponse
 
 
@@ -21,7 +21,8 @@ class DelayedProduce(DelayedOperation):
     """Completes when one of these cases holds for each partition:
 
     A. this broker no longer leads the partition, or has lost it: NOT_LEADER_OR_FOLLOWER
-    B. all in-sync replicas have the records: no error
+    B. all in-sync replicas have the records: no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if they are fewer than
+       `min.insync.replicas` by now
     C. the request's timeout has passed: REQUEST_TIMED_OUT.
 
     A new leader epoch that keeps the leader changes nothing: the records stay in the log, and the wait goes on.
@@ -33,13 +34,10 @@ class DelayedProduce(DelayedOperation):
         self._on_done = on_done
 
     def try_complete(self) -> bool:
-        if all(self._is_settled(append) for append in self._appends):
-            return self.force_complete()
-        return False
-
-    @staticmethod
-    def _is_settled(append: UnreplicatedAppend) -> bool:
-        return not append.partition.is_leader or append.partition.is_replicated(append.last_offset)
+        for partition, last_offset, _ in self._appends:
+            if partition.is_leader and not partition.is_replicated(last_offset):
+                return False
+        return self.force_complete()
 
     def on_complete(self) -> None:
         for append in self._appends:
@@ -47,6 +45,8 @@ class DelayedProduce(DelayedOperation):
                 append.response.error_code = NotLeaderForPartitionError.code
             elif not append.partition.is_replicated(append.last_offset):
                 append.response.error_code = RequestTimedOutError.code
+            elif not append.partition.has_enough_replicas:
+                append.response.error_code = NotEnoughReplicasAfterAppendError.code
             else:
                 continue
             append.response.base_offset = -1

@@ -13,16 +13,19 @@ not served, closes the connection, because the bytes after it cannot be trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns. A generator
 may use them after a `yield` only if the request is a long one (`long_requests`).
 
-A request is slow if the broker works on it for long (Kafka's LocalTimeMs). The time that a DEFERRED response waits, for
-data, for in-sync replicas or for the other members of a group, is not work. The request_seconds metrics include it.
-A coroutine waits only for other parts of this broker, such as the store and the controller, so all its time is work.
+A request is slow if the broker works on it for long (Kafka's LocalTimeMs). Waiting is not work: a DEFERRED response
+waits for data, for in-sync replicas or for the other members of a group; a coroutine waits for what it awaits, such as
+the store or the controller; and both coroutines and generators wait for their next turn. The request_seconds metrics
+include waiting.
+Until `open` is called, only the requests of controllers and ApiVersions are handled. Other requests wait, because the
+broker does not know its partitions yet.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Sequence
 from functools import partial
-from types import GeneratorType
+from types import GeneratorType, coroutine
 from typing import Any, Protocol, cast
 
 from headrace.broker._fast_produce import FastProduce
@@ -31,7 +34,7 @@ from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.services import Services
 from headrace.broker.yielding import InTurns, Turn, TurnQueue
-from headrace.common.background import WorkResult
+from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
@@ -56,6 +59,21 @@ _request_logger = logging.getLogger(REQUEST_LOGGER)
 _PRODUCE = ApiKey.PRODUCE.value
 
 UNSUPPORTED_VERSION = 35
+
+_BEFORE_OPEN = frozenset(
+    (
+        ApiKey.API_VERSIONS,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    )
+)
+"""The requests that a starting broker handles: those of controllers, and those to it if it is the controller itself."""
+_COMMANDS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+_NO_LIMIT = 2**31 - 1
 
 
 class ReplyPlace(Protocol):
@@ -90,6 +108,7 @@ class RequestContext:
         "received",
         "slot",
         "turns_due",
+        "waited_seconds",
         "waiting_since",
     )
 
@@ -115,7 +134,9 @@ class RequestContext:
         self.appended: Sequence[tuple[int, int]] = ()
         """Base offset and log start offset of the first batches of a Produce request, which are already appended."""
         self.waiting_since: float | None = None
-        """When the handler returned DEFERRED."""
+        """When the handler returned DEFERRED or began to await; None while it works."""
+        self.waited_seconds = 0.0
+        """The time of the waits that have ended."""
         self.slot: ReplyPlace | None = None
         """The place for the response, or None if the client expects none."""
         self.is_long = False
@@ -152,6 +173,11 @@ class RequestContext:
         self._dispatcher.run_in_order(handling, self, retained_bytes)
         return DEFERRED
 
+    def run_concurrently(self, handling: Coroutine[Any, Any, HandlerResult], retained_bytes: int = 0) -> HandlerResult:
+        """Completes the request in a task, as `run`, but later requests of the connection are handled meanwhile."""
+        self._dispatcher.run_concurrently(handling, self, retained_bytes)
+        return DEFERRED
+
     def turn_is_over(self) -> bool:
         """Returns True if the handler has to give way to other requests now. Call it after each item of a list."""
         if self._turn is None:
@@ -171,9 +197,20 @@ class RequestContext:
         """Runs work in turns while the response is delayed. No other request waits for it."""
         self._dispatcher.run_in_turns(work, self, others_wait=False)
 
+    def begin_wait(self) -> None:
+        """From now on, the time does not count as work on this request."""
+        if self.waiting_since is None:
+            self.waiting_since = self._dispatcher.now()
+
+    def end_wait(self) -> None:
+        """From now on, the time counts as work again."""
+        if self.waiting_since is not None:
+            self.waited_seconds += self._dispatcher.now() - self.waiting_since
+            self.waiting_since = None
+
     def reply(self, response: Message) -> None:
         """Sends the response. Call it once."""
-        waited_seconds = 0.0 if self.waiting_since is None else self._dispatcher.now() - self.waiting_since
+        self.end_wait()
         if self._delayed is not None:
             _delayed_operations(self.connection).discard(self._delayed)
             self._delayed = None
@@ -182,25 +219,25 @@ class RequestContext:
         if self._turn is not None and self._turn.given_way:
             # The response is probably long. It is encoded in a thread, while the loop serves others.
             encode = partial(encode_response, response, self.api_version, self.correlation_id, gives_way=True)
-            self._dispatcher.long_requests.run_in_thread(encode, partial(self._send_result, waited_seconds))
+            self._dispatcher.long_requests.run_in_thread(encode, self._send_result)
             return
         try:
             frame = encode_response(response, self.api_version, self.correlation_id)
         except Exception:  # noqa: BLE001 - logged there
             self._encoding_failed()
             return
-        self._send(cast(Frame, frame), waited_seconds)
+        self._send(cast(Frame, frame))
 
-    def _send_result(self, waited_seconds: float, encoded: WorkResult) -> None:
+    def _send_result(self, encoded: WorkResult) -> None:
         if encoded.error is not None:
             self._encoding_failed(encoded.error)
         else:
-            self._send(cast(Frame, encoded.value), waited_seconds)
+            self._send(cast(Frame, encoded.value))
 
-    def _send(self, frame: Frame, waited_seconds: float) -> None:
+    def _send(self, frame: Frame) -> None:
         assert self.slot is not None
         self.slot.send(frame)
-        self._dispatcher.request_completed(self, waited_seconds)
+        self._dispatcher.request_completed(self)
 
     def _encoding_failed(self, error: BaseException | None = None) -> None:
         _logger.error("Closing the connection: cannot encode the response to %s", self, exc_info=error or True)
@@ -209,6 +246,28 @@ class RequestContext:
     def close(self, reason: str) -> None:
         """Closes the connection instead of sending a response."""
         self.connection.close(reason)
+
+
+@coroutine
+def _run_timed(
+    handling: Coroutine[Any, Any, HandlerResult], context: RequestContext
+) -> Generator[Any, Any, HandlerResult]:
+    """Runs a coroutine as `await` does, and notes when it waits."""
+    step: Callable[[], Any] = partial(handling.send, None)
+    while True:
+        context.end_wait()
+        try:
+            awaited = step()
+        except StopIteration as stop:
+            return cast(HandlerResult, stop.value)
+        context.begin_wait()
+        try:
+            step = partial(handling.send, (yield awaited))
+        except GeneratorExit:
+            handling.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - the coroutine gets it, such as a cancellation
+            step = partial(handling.throw, error)
 
 
 class Action(Protocol):
@@ -237,12 +296,13 @@ class Dispatcher:
         metrics: Metrics,
         slow_request_ms: int,
         max_elements: int,
+        make_runner: RunnerFactory = ThreadRunner,
     ):
         self._apis = {key: api.bind(services) for key, api in REGISTRY.items()}
         self.clock = clock
         self.now = clock.monotonic
         self.turns = TurnQueue()
-        self.long_requests = LongRequests()
+        self.long_requests = LongRequests(make_runner)
         self._max_elements = max_elements
         self._short_elements = min(SHORT_ELEMENTS, max_elements)
         self._slow_seconds = slow_request_ms / 1000
@@ -251,8 +311,32 @@ class Dispatcher:
         self._refused = metrics.counter("requests_refused_total")
         self.intercept: Callable[[RequestContext], Action | None] | None = None
         """Called before each handler, for fault injection."""
+        self._held: list[tuple[ServerConnection, memoryview]] | None = None
+        """The first request of each connection that waits for `open`. None: the dispatcher is open."""
         self.fast_produce: FastProduce | None = None
         """Handles ordinary Produce requests, if given."""
+
+    # ---- before the broker is ready
+
+    def hold_clients(self) -> None:
+        """Lets the requests of clients wait until `open`."""
+        self._held = []
+
+    def open(self) -> None:
+        """Handles the requests that wait, and from now on all requests."""
+        held, self._held = self._held or [], None
+        for connection, frame in held:
+            if not connection.closed:
+                self.frame_received(connection, frame)
+            connection.release_requests(len(frame))
+
+    def _must_wait(self, connection: ServerConnection, frame: memoryview) -> bool:
+        assert self._held is not None
+        if int.from_bytes(frame[:2]) in _BEFORE_OPEN:
+            return False
+        connection.hold_requests(len(frame))
+        self._held.append((connection, memoryview(bytearray(frame))))
+        return True
 
     # ---- called by the socket server
 
@@ -264,6 +348,8 @@ class Dispatcher:
             operation.cancel()
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
+        if self._held is not None and self._must_wait(connection, frame):
+            return
         received = self.now()
         appended: list[tuple[int, int]] | None = None
         if self.fast_produce is not None and self.intercept is None:
@@ -286,7 +372,9 @@ class Dispatcher:
             self._refuse_version(context)
             return
         try:
-            request = decode(api.request, version, frame, position, self._short_elements)
+            # A controller's command has many partitions, and must not wait behind long requests of clients.
+            elements = _NO_LIMIT if key in _COMMANDS else self._short_elements
+            request = decode(api.request, version, frame, position, elements)
         except TooManyElementsError as error:
             self._long_request_received(context, frame, position, error)
             return
@@ -316,7 +404,7 @@ class Dispatcher:
             context = RequestContext(
                 self, connection, self._apis[_PRODUCE], version, correlation_id, client_id, received
             )
-            self._log_duration(context, seconds, 0.0)
+            self._log_duration(context, seconds)
 
     def _act(self, action: Action, context: RequestContext, frame: memoryview, position: int) -> None:
         """Applies a fault. The request may be handled later, so it gets its own copy of the frame."""
@@ -381,6 +469,7 @@ class Dispatcher:
 
     def _handle(self, api: Api, request: Message, context: RequestContext) -> None:
         if api.is_async:
+            context.begin_wait()  # for the task's first step
             self._start_task(self._run(api.handler(request, context), context))
             return
         try:
@@ -394,13 +483,12 @@ class Dispatcher:
         self._finish(context, result)
 
     def _finish(self, context: RequestContext, result: HandlerResult | None) -> None:
-        """Sends a handler's response, if it has one now. None: the handler failed."""
-        if result is DEFERRED:
-            if context.waiting_since is None:
-                context.waiting_since = self.now()
+        """Sends a handler's response, if it has one now. None: it failed, or it only checked a delayed response."""
+        if result is DEFERRED or result is None:
+            context.begin_wait()
         elif result is NO_REPLY:
             self.request_completed(context)
-        elif result is not None:
+        else:
             context.reply(cast(Message, result))
         if context.on_handled is not None and not context.turns_due:
             on_handled, context.on_handled = context.on_handled, None
@@ -419,6 +507,7 @@ class Dispatcher:
 
         With `others_wait`, later requests of the connection wait until all of the work is done.
         """
+        context.end_wait()
         try:
             next(work)
         except StopIteration as stop:
@@ -428,6 +517,7 @@ class Dispatcher:
             self._failed(context)
             self._finish(context, None)
             return True
+        context.begin_wait()
         context.turns_due += others_wait
         self.turns.add(lambda: self._next_turn(work, context, others_wait))
         return False
@@ -444,6 +534,14 @@ class Dispatcher:
         task = self._start_task(self._run(handling, context))
         task.add_done_callback(lambda _: context.connection.release_requests(retained_bytes))
 
+    def run_concurrently(
+        self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext, retained_bytes: int
+    ) -> None:
+        """Runs the rest of a request in a task, while later requests of its connection are handled."""
+        context.connection.retain(retained_bytes)
+        task = self._start_task(self._run(handling, context))
+        task.add_done_callback(lambda _: context.connection.retain(-retained_bytes))
+
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -452,7 +550,7 @@ class Dispatcher:
 
     async def _run(self, handling: Coroutine[Any, Any, HandlerResult], context: RequestContext) -> None:
         try:
-            result = await handling
+            result = await _run_timed(handling, context)
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - logged there
@@ -464,13 +562,14 @@ class Dispatcher:
         _logger.error("Closing the connection after an internal error: %s failed", context, exc_info=error or True)
         context.close("an internal error of the broker")
 
-    def request_completed(self, context: RequestContext, waited_seconds: float = 0.0) -> None:
+    def request_completed(self, context: RequestContext) -> None:
         """Records the duration of a request whose response was sent, and logs it if the broker's work was slow."""
         seconds = self.now() - context.received
         self._metrics[context.api.key].seconds.record(seconds)
-        self._log_duration(context, seconds, waited_seconds)
+        self._log_duration(context, seconds)
 
-    def _log_duration(self, context: RequestContext, seconds: float, waited_seconds: float) -> None:
+    def _log_duration(self, context: RequestContext, seconds: float) -> None:
+        waited_seconds = context.waited_seconds
         if seconds - waited_seconds >= self._slow_seconds:
             _slow_logger.warning(
                 "%s took %.0f ms of work, and %.0f ms of waiting",

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from headrace.common.background import ThreadRunner
+from headrace.common.background import RunnerFactory, ThreadRunner
 from headrace.common.clock import Clock
 from headrace.common.timing_wheel import Timer
 
@@ -20,14 +20,19 @@ _LONGEST_SLEEP_MS = 60_000
 class Driver:
     """The timing wheel, periodic work and background threads of one broker."""
 
-    def __init__(self, clock: Clock, threads: int):
+    def __init__(
+        self,
+        clock: Clock,
+        threads: int,
+        make_runner: RunnerFactory = ThreadRunner,
+    ):
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._periodic: list[asyncio.Handle] = []
         self._stopped = False
         self.timer = Timer(clock, on_earlier=self._set_alarm)
-        self.runner = ThreadRunner(threads, wake=self.wake)
+        self.runner = make_runner(threads, self.wake)
 
     # ---- timing wheel
 

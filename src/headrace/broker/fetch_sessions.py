@@ -46,6 +46,7 @@ class FetchedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "partition",
         "sent_high_watermark",
@@ -63,6 +64,7 @@ class FetchedPartition:
         max_bytes: int,
         current_leader_epoch: int = -1,
         last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
     ):
         self.topic = topic
         """None if this broker has no topic with the id."""
@@ -72,6 +74,8 @@ class FetchedPartition:
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        """The log start offset of a follower."""
         self.sent_high_watermark = -1
         self.sent_log_start = -1
 
@@ -86,6 +90,7 @@ class FetchedPartition:
         self.max_bytes = later.max_bytes
         self.current_leader_epoch = later.current_leader_epoch
         self.last_fetched_epoch = later.last_fetched_epoch
+        self.log_start_offset = later.log_start_offset
         self.topic = later.topic or self.topic
 
 

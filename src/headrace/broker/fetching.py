@@ -47,12 +47,16 @@ class FetchLimits:
     isolation: FetchIsolation
     replica_id: int = CONSUMER
     api_version: int = 18
+    replica_epoch: int = -1
+    """The broker epoch of a follower (KIP-903)."""
+    client_rack: str | None = None
+    """The rack of a consumer, empty if it has none. None if it can fetch only from leaders (before version 11)."""
 
 
 class PartitionRead:
     """The outcome of reading one partition: a result, an error, or the epoch at which the reader's log diverges."""
 
-    __slots__ = ("diverging_epoch", "error", "fetched", "partition", "result")
+    __slots__ = ("diverging_epoch", "error", "fetched", "partition", "preferred_replica", "result")
 
     def __init__(self, fetched: FetchedPartition):
         self.fetched = fetched
@@ -60,6 +64,8 @@ class PartitionRead:
         self.result: ReadResult | None = None
         self.error: KafkaError | None = None
         self.diverging_epoch: tuple[int, int] | None = None
+        self.preferred_replica: int | None = None
+        """The broker from which the consumer should fetch instead (KIP-392)."""
 
     @property
     def size(self) -> int:
@@ -76,7 +82,7 @@ class Reads:
         self.partitions: list[PartitionRead] = []
         self.size = 0
         self.urgent = False
-        """True if an error or a diverging epoch must be sent to the client at once."""
+        """True if an error, a diverging epoch or a preferred replica must be sent to the client at once."""
 
     def add(
         self, replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits, *, is_first: bool
@@ -91,7 +97,7 @@ class Reads:
             try:
                 _read(replicas, read, self._remaining_bytes, limits, first_batch_whole=self.size == 0)
                 if is_first and limits.replica_id >= 0 and read.diverging_epoch is None:
-                    _update_follower(replicas, read, limits.replica_id)
+                    _update_follower(replicas, read, limits)
             except KafkaError as error:
                 read.error = error.with_traceback(None)  # the traceback would keep all of this in a reference cycle
                 self.urgent = True
@@ -106,9 +112,11 @@ class Reads:
                 read.error = KafkaError("The broker failed to read the partition; see its log")
                 self.urgent = True
                 continue
-            if read.diverging_epoch is not None:
+            if read.diverging_epoch is not None or read.preferred_replica is not None:
                 self.urgent = True
             size = read.size
+            if size and limits.replica_id >= 0:
+                _record_throttled(replicas, read)
             self.size += size
             self._remaining_bytes = max(0, self._remaining_bytes - size)
 
@@ -129,7 +137,10 @@ def _read(
     if fetched.topic is None:
         raise UnknownTopicIdError(f"This broker has no topic with id {fetched.topic_id}")
     partition = read.partition = replicas.find(fetched.topic, fetched.partition)
-    log = partition.check_leader(fetched.current_leader_epoch)
+    if limits.client_rack is None:
+        log = partition.check_leader(fetched.current_leader_epoch)
+    else:
+        log = partition.check_epoch(fetched.current_leader_epoch)
     if fetched.topic_id.int and partition.topic_id != fetched.topic_id:
         raise InconsistentTopicIdError(
             f"Partition {partition.tp} has topic id {partition.topic_id}, the request has {fetched.topic_id}"
@@ -145,24 +156,49 @@ def _read(
     if read.diverging_epoch is not None:
         read.result = ReadResult(None, log.high_watermark, log.last_stable_offset, log.log_start_offset)
         return
-    read.result = log.read(fetched.fetch_offset, min(max_bytes, fetched.max_bytes), limits.isolation, first_batch_whole)
+    if limits.client_rack and partition.is_leader and replicas.select_replica is not None:
+        read.preferred_replica = replicas.select_replica(partition, fetched.fetch_offset, limits.client_rack)
+        if read.preferred_replica is not None:
+            read.result = ReadResult(None, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+            return
+    max_bytes = min(max_bytes, fetched.max_bytes)
+    if limits.replica_id >= 0 and _must_throttle(replicas, partition, limits.replica_id):
+        max_bytes, first_batch_whole = 0, False
+    read.result = log.read(fetched.fetch_offset, max_bytes, limits.isolation, first_batch_whole)
 
 
-def _update_follower(replicas: ReplicaManager, read: PartitionRead, replica_id: int) -> None:
+def _must_throttle(replicas: ReplicaManager, partition: Partition, replica_id: int) -> bool:
+    """Returns True if a follower gets no records now (`leader.replication.throttled.rate`)."""
+    quota = replicas.leader_quota
+    return (
+        quota is not None and replica_id not in partition.isr and quota.is_exceeded and quota.is_throttled(partition.tp)
+    )
+
+
+def _record_throttled(replicas: ReplicaManager, read: PartitionRead) -> None:
+    quota, partition = replicas.leader_quota, read.partition
+    if quota is not None and partition is not None and quota.is_throttled(partition.tp):
+        quota.record(read.size)
+
+
+def _update_follower(replicas: ReplicaManager, read: PartitionRead, limits: FetchLimits) -> None:
     """Notes that a follower has everything below its fetch offset, which the read has validated. The follower learns
     the new high watermark at once."""
     partition, result = read.partition, read.result
     assert partition is not None
     assert result is not None
-    if partition.follower_fetched(replica_id, read.fetched.fetch_offset):
-        log = partition.check_leader()
+    fetched = read.fetched
+    replicas.follower_fetched(
+        partition, limits.replica_id, fetched.fetch_offset, fetched.log_start_offset, limits.replica_epoch
+    )
+    log = partition.check_leader()
+    if log.high_watermark != result.high_watermark:
         read.result = result._replace(high_watermark=log.high_watermark, last_stable_offset=log.last_stable_offset)
-        replicas.appended(partition)
 
 
 def _diverging_epoch(partition: Partition, fetched: FetchedPartition) -> tuple[int, int] | None:
     """Returns the epoch and offset at which the reader's log diverges from this one, if it does (KIP-595)."""
-    log = partition.check_leader()
+    log = partition.check_epoch()
     epoch, end_offset = log.end_offset_for_epoch(fetched.last_fetched_epoch)
     if epoch < 0 or end_offset < 0:
         raise OffsetOutOfRangeError(f"Partition {partition.tp} has no leader epoch {fetched.last_fetched_epoch}")
@@ -174,7 +210,8 @@ def _diverging_epoch(partition: Partition, fetched: FetchedPartition) -> tuple[i
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for data. It completes in one of these cases:
 
-    A. this broker no longer leads a partition, or the leader epoch changed, or the partition was deleted
+    A. this broker no longer leads a partition, or the leader epoch changed, or the partition was deleted. A consumer
+       may also wait at a follower.
     B. a partition was truncated below the fetch offset, or its log start moved past it
     C. at least `min_bytes` can be read
     D. `max_wait_ms` have passed
@@ -194,7 +231,7 @@ class DelayedFetch(DelayedOperation):
         self._replicas = replicas
         self._fetched = [read.fetched for read in reads.partitions]
         self._waiting = [
-            (read.partition, read.partition.leader_epoch, read.fetched.fetch_offset)
+            (read.partition, read.partition.is_leader, read.partition.leader_epoch, read.fetched.fetch_offset)
             for read in reads.partitions
             if read.partition is not None
         ]
@@ -202,20 +239,20 @@ class DelayedFetch(DelayedOperation):
         self._on_done = on_done
         self._ends = [
             partition.log.readable_end(limits.isolation) if partition.log is not None else -1
-            for partition, _, _ in self._waiting
+            for partition, *_ in self._waiting
         ]
         """The readable ends when the partitions were last read."""
         self._reads: Reads | None = None
         """The read that completes this fetch."""
 
     def keys(self) -> list[Partition]:
-        return [partition for partition, _, _ in self._waiting]
+        return [partition for partition, *_ in self._waiting]
 
     def try_complete(self) -> bool:
         ends: list[int] = []
-        for partition, leader_epoch, fetch_offset in self._waiting:
+        for partition, is_leader, leader_epoch, fetch_offset in self._waiting:
             log = partition.log
-            if not partition.is_leader or partition.leader_epoch != leader_epoch or log is None:
+            if partition.is_leader != is_leader or partition.leader_epoch != leader_epoch or log is None:
                 return self.force_complete()
             if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
                 return self.force_complete()

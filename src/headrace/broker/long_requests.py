@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from headrace.common.background import ThreadRunner, WorkResult
+from headrace.common.background import OwnedRunner, RunnerFactory, ThreadRunner, WorkResult
 from headrace.net.connection import ServerConnection
 
 SHORT_ELEMENTS = 500
@@ -32,8 +32,9 @@ Handle = Callable[[memoryview, Callable[[], None]], None]
 class LongRequests:
     """The long requests of all connections."""
 
-    def __init__(self) -> None:
-        self._runner: ThreadRunner | None = None
+    def __init__(self, make_runner: RunnerFactory = ThreadRunner) -> None:
+        self._make_runner = make_runner
+        self._runner: OwnedRunner | None = None
         self._waiting: deque[Callable[[], None]] = deque()
         self.in_progress = 0
         self._finished = 0
@@ -58,7 +59,7 @@ class LongRequests:
         """Calls `work` in the thread of the codec, and then `done` on the loop."""
         if self._runner is None:
             loop = asyncio.get_running_loop()
-            self._runner = runner = ThreadRunner(1, wake=lambda: _call_soon(loop, runner.drain))
+            self._runner = runner = self._make_runner(1, lambda: _call_soon(loop, runner.drain))
         self._runner.submit(work, done)
 
     def close(self) -> None:

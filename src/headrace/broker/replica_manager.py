@@ -4,14 +4,19 @@ Creates partitions, makes this broker their leader or follower, deletes them, an
 them: fetches for data, produces for replication. Owned by the broker's loop.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from headrace.broker.config.dynamic import TopicConfig
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, PartitionContext
 from headrace.broker.purgatory import Purgatory
-from headrace.cluster.commands import LeaderAndIsr, PartitionState, ReplicaToStop, StopReplica
+from headrace.broker.replication.throttle import ReplicationQuota
+from headrace.cluster.commands import NO_LEADER, LeaderAndIsr, PartitionState, ReplicaToStop, StopReplica
+from headrace.cluster.controller_requests import IsrChange
+from headrace.cluster.metadata_image import MetadataImage, is_other_topic
+from headrace.cluster.znodes import Leadership
 from headrace.common.background import WorkResult
 from headrace.common.errors import (
     FencedLeaderEpochError,
@@ -21,8 +26,10 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
     code_of,
 )
+from headrace.common.ids import ZERO_UUID
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
+from headrace.protocol.messages.fetch import PartitionData
 from headrace.storage.directory import LogDirectory
 from headrace.storage.files import DISK_FULL, DiskFullError
 from headrace.storage.log import Log
@@ -34,16 +41,47 @@ _logger = logging.getLogger(__name__)
 class ReplicaManager:
     """All partitions of this broker by topic and index, with the requests that wait for them."""
 
-    def __init__(self, node_id: int, logs: LogManager, config_of: Callable[[str], TopicConfig], timer: Timer):
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogManager,
+        config_of: Callable[[str], TopicConfig],
+        timer: Timer,
+        *,
+        lag_time_max_ms: int = 30_000,
+        is_alive: Callable[[int], bool] = lambda _: True,
+    ):
+        """`lag_time_max_ms` is `replica.lag.time.max.ms`. `is_alive` tells if a broker is in the metadata image."""
         self.node_id = node_id
         self.logs = logs
+        self.context = PartitionContext(
+            node_id,
+            config_of,
+            lambda: round(logs.clock.monotonic() * 1000),
+            lag_time_max_ms=lag_time_max_ms,
+            is_alive=is_alive,
+            on_append_failed=self._append_as_leader_failed,
+        )
+        """Shared by all partitions. The broker adds the way of ISR changes to the controller at its start."""
         self.fetches = Purgatory("fetch", timer)
         """Fetches that wait for data, by partition."""
         self.produces = Purgatory("produce", timer)
         """Produces and coordinator writes that wait for replication, by partition."""
+        self.deletes = Purgatory("delete-records", timer)
+        """DeleteRecords that wait for followers, by partition."""
         self.on_role_changed: list[Callable[[Partition], None]] = []
         """Called with a partition whose leader or leader epoch changed, or that was removed."""
-        self._config_of = config_of
+        self.on_role_assigned: Callable[[Partition], None] = lambda _: None
+        """Called with a partition that has got a role from the controller, or was removed: for the fetchers."""
+        self.on_replica_failed: Callable[[], None] = lambda: None
+        """Tells the controller that this broker has lost a replica."""
+        self._timer = timer
+        self._failed_replicas: dict[TopicPartition, KafkaStorageError] = {}
+        """The replicas that this broker gave up, because it could not write their logs."""
+        self.leader_quota: ReplicationQuota | None = None
+        """Limits the bytes for followers that are not in sync."""
+        self.select_replica: Callable[[Partition, int, str], int | None] | None = None
+        """Returns the replica from which a consumer at an offset and in a rack should fetch; None for this one."""
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpointing: set[LogDirectory] = set()
         self._failed_creations: dict[str, dict[int, KafkaStorageError]] = {}
@@ -83,6 +121,74 @@ class ReplicaManager:
         self.fetches.check_and_complete(partition)
         self.produces.check_and_complete(partition)
 
+    # ---- followers and in-sync replicas
+
+    def follower_fetched(
+        self, partition: Partition, replica_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int
+    ) -> None:
+        """Notes a validated fetch of a follower, and completes the requests that have waited for it."""
+        if partition.follower_fetched(replica_id, fetch_offset, log_start_offset, broker_epoch):
+            self.appended(partition)
+        self.deletes.check_and_complete(partition)
+
+    def check_isrs(self) -> None:
+        """Proposes to remove followers that lag from the in-sync replicas. Called periodically."""
+        for partition in self:
+            if partition.followers:
+                partition.shrink_isr()
+        self.check_high_watermarks()
+
+    def check_high_watermarks(self) -> None:
+        """Advances high watermarks that no longer wait for a follower, which is dead or has lagged for too long."""
+        for partition in self:
+            if partition.followers and partition.update_high_watermark():
+                self.appended(partition)
+
+    def isr_change_answered(self, partition: Partition, change: IsrChange, answer: Leadership | KafkaError) -> bool:
+        """Applies the controller's answer to an ISR change. Returns False if the change must be sent again."""
+        is_done = partition.isr_change_answered(change, answer)
+        if is_done:
+            self.appended(partition)
+            self.deletes.check_and_complete(partition)
+        return is_done
+
+    @property
+    def under_replicated(self) -> int:
+        """The number of partitions that this broker leads and that have replicas out of sync."""
+        return sum(
+            partition.is_leader and len(partition.isr) < len(partition.replicas) - len(partition.adding_replicas)
+            for partition in self
+        )
+
+    @property
+    def under_min_isr(self) -> int:
+        """The number of partitions that this broker leads and that have fewer than `min.insync.replicas` in sync."""
+        return sum(partition.is_leader and len(partition.isr) < partition.min_isr for partition in self)
+
+    # ---- following
+
+    def append_as_follower(self, partition: Partition, data: PartitionData) -> None:
+        """Appends fetched records, and completes fetches of consumers that wait for the high watermark."""
+        records = data.records if isinstance(data.records, bytes | bytearray | memoryview) else b""
+        if partition.append_as_follower(records, data.high_watermark, data.log_start_offset):
+            self.fetches.check_and_complete(partition)
+
+    async def truncate(
+        self, offsets: Mapping[TopicPartition, int], is_current: Callable[[TopicPartition], bool], *, fully: bool
+    ) -> dict[TopicPartition, KafkaStorageError | None]:
+        """Truncates logs to offsets, or restarts them there with `fully`. Returns those that were, with the error if
+        one failed."""
+        done: asyncio.Future[dict[TopicPartition, KafkaStorageError | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+        def finish(results: dict[TopicPartition, KafkaStorageError | None]) -> None:
+            if not done.done():
+                done.set_result(results)
+
+        self.logs.truncate_many(offsets, finish, fully=fully, is_current=is_current)
+        return await done
+
     # ---- controller commands
 
     def lead_or_follow(self, command: LeaderAndIsr) -> dict[TopicPartition, int]:
@@ -96,7 +202,7 @@ class ReplicaManager:
                 f"Broker {self.node_id} is not a replica of partition {tp}, which has replicas {state.replicas}"
             )
         partition = self.get(tp.topic, tp.partition)
-        if partition is not None and partition.topic_id != state.topic_id:
+        if partition is not None and is_other_topic(partition.topic_id or ZERO_UUID, state.topic_id):
             _logger.warning(
                 "Partition %s: the topic was created again, replacing topic id %s by %s",
                 tp,
@@ -118,10 +224,12 @@ class ReplicaManager:
             return
         log = self._create_log(state)
         if partition is None:
-            partition = Partition(tp, self.node_id, self._config_of)
+            partition = Partition(tp, self.context)
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
             log.update_high_watermark(self._last_high_watermark(tp))
-        if partition.become(state, log):
+        changed = partition.become(state, log)
+        self.on_role_assigned(partition)
+        if changed:
             self._role_changed(partition)
         else:
             self.appended(partition)  # fewer in-sync replicas may have advanced the high watermark
@@ -136,8 +244,8 @@ class ReplicaManager:
 
     def _role_changed(self, partition: Partition) -> None:
         """Completes requests that waited for the previous leader, and notifies the listeners."""
-        self.fetches.check_and_complete(partition)
-        self.produces.check_and_complete(partition)
+        self.appended(partition)
+        self.deletes.check_and_complete(partition)
         for listener in self.on_role_changed:
             listener(partition)
 
@@ -171,13 +279,15 @@ class ReplicaManager:
         )
 
     def _log_of(self, state: PartitionState) -> Log:
+        if state.tp in self._failed_replicas:
+            raise KafkaStorageError(f"The log of partition {state.tp} failed: {self._failed_replicas[state.tp]}")
         log = self.logs.get(state.tp)
         if log is None and not state.is_new and not all(directory.online for directory in self.logs.directories):
             # It may be in a failed directory; a new empty log elsewhere would lose its records for good.
             raise KafkaStorageError(f"The log of partition {state.tp} may be in a log directory that is offline")
-        if log is not None and log.topic_id is not None and log.topic_id != state.topic_id:
+        if log is not None and is_other_topic(log.topic_id or ZERO_UUID, state.topic_id):
             self._move_stray_log(log, f"it has topic id {log.topic_id}, the topic has {state.topic_id}")
-        return self.logs.create(state.tp, state.topic_id)
+        return self.logs.create(state.tp, None if state.topic_id == ZERO_UUID else state.topic_id)
 
     def unassigned_logs(self) -> list[TopicPartition]:
         """Returns the partitions that have a log but no role on this broker."""
@@ -192,6 +302,26 @@ class ReplicaManager:
             log = self.logs.get(tp)
             if log is not None and not exists(tp):
                 self._attempt(tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
+
+    def drop_reassigned(self, image: MetadataImage) -> None:
+        """Stops the replicas that were reassigned to other brokers, and moves their logs aside.
+
+        For the metadata of a new controller: the StopReplica of the previous one may have been lost.
+        """
+        for partition in self:
+            tp = partition.tp
+            state = image.partition(*tp)
+            if (
+                state is None
+                or self.node_id in state.replicas
+                or state.leader_epoch < partition.leader_epoch
+                or is_other_topic(partition.topic_id or ZERO_UUID, state.topic_id)
+            ):
+                continue
+            self._remove(tp)
+            log = self.logs.get(tp)
+            if log is not None:
+                self._attempt(tp, partial(self._move_stray_log, log, f"its replicas are on brokers {state.replicas}"))
 
     def _move_stray_log(self, log: Log, reason: str) -> None:
         self._stopped_high_watermarks.pop(log.tp, None)
@@ -215,6 +345,7 @@ class ReplicaManager:
         if replica.delete:
             self._forget_failed_creation(tp)
             self._stopped_high_watermarks.pop(tp, None)
+            self._failed_replicas.pop(tp, None)
             if log is not None:
                 self.logs.delete(tp)
         elif partition is not None and log is not None:
@@ -227,7 +358,9 @@ class ReplicaManager:
         if not partitions:
             self._topics.pop(tp.topic, None)
         if partition is not None:
-            partition.is_leader = False
+            partition.resign()
+            partition.leader_id = NO_LEADER
+            self.on_role_assigned(partition)
             self._role_changed(partition)
 
     def _attempt(self, tp: TopicPartition, action: Callable[[], None]) -> int:
@@ -244,12 +377,33 @@ class ReplicaManager:
 
     # ---- disks
 
+    def _append_as_leader_failed(self, partition: Partition, error: KafkaStorageError) -> None:
+        # Later: the caller may be a coordinator, which unloads when it loses the leadership.
+        self._timer.add(0, partial(self._give_up, partition, partition.leader_epoch, error))
+
+    def _give_up(self, partition: Partition, leader_epoch: int, error: KafkaStorageError) -> None:
+        """Gives up a replica whose log cannot be written, so that another in-sync replica becomes leader."""
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            return
+        _logger.error(
+            "Partition %s: giving up the leadership and the replica until the next start, because its log cannot be "
+            "written: %s",
+            partition.tp,
+            error,
+        )
+        self._failed_replicas[partition.tp] = error
+        partition.go_offline()
+        self.on_role_assigned(partition)
+        self._role_changed(partition)
+        self.on_replica_failed()
+
     def directory_failed(self, lost: list[TopicPartition]) -> None:
         """Takes the partitions offline whose log directory failed."""
         for tp in lost:
             partition = self.get(tp.topic, tp.partition)
             if partition is not None:
                 partition.go_offline()
+                self.on_role_assigned(partition)
                 self._role_changed(partition)
 
     def checkpoint_high_watermarks(self) -> None:
@@ -272,9 +426,9 @@ class ReplicaManager:
             directory = self.logs.directory_of(tp)
             if directory is None or not directory.online:
                 continue
-            partition = self.get(tp.topic, tp.partition)
-            if partition is not None:
-                offset = partition.log.high_watermark if partition.log is not None else None
+            offset: int | None
+            if self.get(tp.topic, tp.partition) is not None:
+                offset = log.high_watermark
             else:
                 offset = self._stopped_high_watermarks.get(tp, directory.high_watermarks.get(tp))
             if offset is not None:

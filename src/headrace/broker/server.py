@@ -1,75 +1,81 @@
 """The broker: creates all parts, connects them, and starts and stops them in order.
 
-    start   store → cluster id → configs → logs → sockets bound → registration → controller → leaders → accepting
-    stop    no new connections → waiting requests completed, responses sent → controller stopped → logs closed
+    start   store → cluster id → configs → logs → sockets open, clients wait → registration → controller → leaders →
+            clients served
+    stop    leaderships moved to other brokers → no new connections → waiting requests completed, responses sent →
+            controller stopped → logs closed → registration gone
 
 - Each step of the start registers its cleanup on an exit stack. A stop, or a failed start, undoes the steps in reverse
   order.
 - A cluster of one broker takes the same steps as any other. The broker registers, is elected controller, and gets its
   leaderships from the controller (itself).
+- The sockets are open before the broker has metadata, because the controller may be another broker, which must reach
+  it. Requests of clients wait until the broker knows its partitions (`Dispatcher.hold_clients`).
 - One event loop owns everything in this module.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.broker import handlers
 from headrace.broker._fast_produce import FastProduce
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.batch_inflater import BatchInflater
+from headrace.broker.broker_state import BrokerLifecycle, BrokerState
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
 from headrace.broker.config_resources import ConfigResources
+from headrace.broker.control.channel import ControllerChannel
+from headrace.broker.control.controlled_shutdown import controlled_shutdown
+from headrace.broker.control.controller_client import ControllerClient
+from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.driver import Driver
+from headrace.broker.environment import BrokerEnvironment
 from headrace.broker.fetch_sessions import FetchSessionCache
-from headrace.broker.local_channel import LocalChannel
+from headrace.broker.inter_broker_client import InterBrokerClient
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication.replication import Replication
 from headrace.broker.services import Services
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
-from headrace.cluster.commands import (
-    BrokerEndpoint,
-    BrokerInfo,
-    Command,
-    CommandResult,
-    LeaderAndIsr,
-    StopReplica,
-    UpdateMetadata,
-)
-from headrace.cluster.config_store import ConfigEntity, ConfigStore, ConfigWatcher
+from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
+from headrace.cluster.config_store import ConfigEntity, ConfigStore, ConfigWatcher, TopicConfigLoader
 from headrace.cluster.controller import Controller
-from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.features import FinalizedFeatures
+from headrace.cluster.membership import BrokerMembership
 from headrace.cluster.metadata_image import ImageChange, MetadataImage
 from headrace.cluster.producer_id_manager import ProducerIdManager
-from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.store import NoNode
+from headrace.cluster.registration import generate_broker_id, prepare_cluster
+from headrace.cluster.store import CoordinationStore, NoNode
 from headrace.cluster.topics import TopicAdmin
 from headrace.cluster.znodes import TopicAssignment
-from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import HeadraceError, KafkaError, KafkaStorageError, StaleBrokerEpochError, code_of
-from headrace.common.ids import make_random
+from headrace.common.errors import HeadraceError
+from headrace.common.ids import random_uuid
 from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
-from headrace.net.listeners import join_address
+from headrace.net.listeners import BoundListener, join_address
 from headrace.net.server import SocketServer
-from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.directory import LogDirectory
-from headrace.storage.files import FileSystem, storage_error
 from headrace.storage.manager import LogManager
 
 _logger = logging.getLogger(__name__)
 
-STORE_FILE = "coordination.sqlite"
-"""The file of the coordination store, in the first log directory."""
 _READY_TIMEOUT_SECONDS = 60.0
+_FULL_METADATA_TIMEOUT_SECONDS = 1.0
+"""A controller of Apache Kafka does not tell that it has sent the metadata of all partitions."""
+_DELIVERY_TIMEOUT_SECONDS = 5.0
+"""How long a controller that stops waits until other brokers have its last commands."""
 _DRAIN_TIMEOUT_SECONDS = 5.0
+_RESIGN_TIMEOUT_SECONDS = 5.0
 _CREATION_RETRY_MS = 10_000
 """How often the broker tries again to create logs for which there was no space or no file descriptor."""
 
@@ -78,76 +84,126 @@ class Broker:
     """One broker: `await start()`, then `await stop()`, or `await abandon()` to end as in a crash. Start it once."""
 
     log_manager: LogManager
-    store: EmbeddedStore
+    store: CoordinationStore
     topic_admin: TopicAdmin
     replicas: ReplicaManager
+    replication: Replication
     controller: Controller
+    membership: BrokerMembership
+    config_watcher: ConfigWatcher
+    topic_configs: TopicConfigLoader
+    features: FinalizedFeatures
     driver: Driver
     server: SocketServer
     dispatcher: Dispatcher
     fetch_sessions: FetchSessionCache
-    channel: LocalChannel
+    inter_broker_client: InterBrokerClient
+    inbox: CommandInbox
+    channel: ControllerChannel
+    controller_client: ControllerClient
     coordinators: Coordinators
     producer_ids: ProducerIdManager
     transactions: Transactions
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
+    def __init__(self, config: BrokerConfig, environment: BrokerEnvironment | None = None):
         self.config = config
-        self.clock = clock or SystemClock()
-        self.random = make_random(seed)
+        self.environment = environment or BrokerEnvironment()
+        self.clock = self.environment.clock
+        self.random = self.environment.random
         self.metrics = Metrics(self.clock)
         self.node_id = config.node_id
         self.cluster_id = ""
         self.epoch = -1
+        self.lifecycle = BrokerLifecycle(self.node_id)
         self.image = MetadataImage()
         self.dynamic_config = DynamicConfig(config.properties, self.node_id)
         self.failed: asyncio.Event = asyncio.Event()
         """Set when the broker cannot continue because no log directory is online."""
+        self.control_server: SocketServer | None = None
+        """The server of `control.plane.listener.name`."""
         self._cleanup = AsyncExitStack()
         self._stops_cleanly = False
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def state(self) -> BrokerState:
+        return self.lifecycle.state
 
     # ---- starting
 
     async def start(self) -> None:
         """Starts the broker. If a step fails, undoes the steps before it and raises."""
         handlers.load()
-        async with AsyncExitStack() as cleanup:
-            self.driver = Driver(self.clock, self.config.background_threads)
-            cleanup.callback(self.driver.close)
-            await self._open_store(cleanup)
-            await self._start_logs(cleanup)
-            self._create_coordinators(cleanup)
-            self._create_controller(cleanup)
-            await self._bind_sockets(cleanup)
-            await self._join_cluster()
-            self._start_serving()
-            self._cleanup = cleanup.pop_all()
+        self.lifecycle.enter(BrokerState.STARTING)
+        try:
+            await self._start()
+        except BaseException:
+            self.lifecycle.enter(BrokerState.SHUTTING_DOWN)
+            self.lifecycle.enter(BrokerState.NOT_RUNNING)
+            raise
+        self.lifecycle.enter(BrokerState.RUNNING)
         _logger.info(
             "Broker %d of cluster %s is ready at %s, listens on %s, keeps its data in %s",
             self.node_id,
             self.cluster_id,
             self.addresses,
-            ", ".join(join_address(endpoint.host, endpoint.port) for endpoint in self.server.endpoints),
+            ", ".join(join_address(endpoint.host, endpoint.port) for endpoint in self._bound_endpoints()),
             ", ".join(os.path.abspath(directory) for directory in self.config.log_dirs),
         )
 
+    async def _start(self) -> None:
+        async with AsyncExitStack() as cleanup:
+            self.driver = Driver(self.clock, self.config.background_threads, self.environment.make_runner)
+            cleanup.callback(self.driver.close)
+            await self._open_store(cleanup)
+            self.lifecycle.enter(BrokerState.RECOVERY)
+            await self._start_logs(cleanup)
+            self._create_inter_broker_client(cleanup)
+            self._create_coordinators(cleanup)
+            self._create_controller(cleanup)
+            await self._bind_sockets(cleanup)
+            self.membership = BrokerMembership(
+                self.store, self._describe, self.clock, self.config.zookeeper_session_timeout_ms
+            )
+            cleanup.push_async_callback(self.membership.leave)
+            await self._join_cluster()
+            self._start_serving()
+            self._cleanup = cleanup.pop_all()
+
     async def _open_store(self, cleanup: AsyncExitStack) -> None:
         """Opens the coordination store and reads the cluster id and the dynamic configs from it."""
-        cluster_id = _check_directories(self.config)
-        self.store = EmbeddedStore(_first_directory(self.config) / STORE_FILE, self.clock, cluster_id=cluster_id)
+        self.store = await self.environment.open_store(self.config, self.clock, self.environment.files)
         cleanup.push_async_callback(self.store.close)
         self.cluster_id = await prepare_cluster(self.store, self.random)
+        if not self.config.has_node_id:
+            await self._generate_node_id()
+        self.features = FinalizedFeatures(self.store, may_have_kafka_brokers=self.config.zookeeper is not None)
+        cleanup.push_async_callback(self.features.stop)
+        await self.features.start()
         self.config_store = ConfigStore(self.store)
-        watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
-        cleanup.push_async_callback(watcher.stop)
-        await watcher.start()
+        self.topic_configs = TopicConfigLoader(self.config_store, self._config_changed)
+        self.config_watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
+        cleanup.push_async_callback(self.config_watcher.stop)
+        await self.config_watcher.start()
+        await self._load_configs()
+
+    async def _generate_node_id(self) -> None:
+        """Gets a new broker id from the store. The log manager writes it to the log directories."""
+        self.node_id = await generate_broker_id(self.store, self.config.reserved_broker_max_id)
+        self.lifecycle.node_id = self.node_id
+        self.config = replace(self.config, node_id=self.node_id)
+        self.dynamic_config = DynamicConfig(self.config.properties, self.node_id)
+
+    async def _load_configs(self) -> None:
         kinds = (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS, znodes.GROUP_CONFIGS, znodes.CLIENT_METRICS_CONFIGS)
         for kind in kinds:
-            for name, overrides in (await self.config_store.get_all(kind)).items():
+            found = await self.config_store.get_all(kind)
+            for name, overrides in found.items():
                 self._config_changed(ConfigEntity(kind, name), overrides)
+            if kind == znodes.TOPIC_CONFIGS:
+                self.topic_configs.add(found)
 
     async def _start_logs(self, cleanup: AsyncExitStack) -> None:
         self.log_manager = LogManager(
@@ -155,11 +211,14 @@ class Broker:
             config_of=self.dynamic_config.log_config,
             cluster_id=self.cluster_id,
             node_id=self.node_id,
+            files=self.environment.files,
             clock=self.clock,
             runner=self.driver.runner,
+            seed=self.random.getrandbits(64),
+            directory_ids=self.config.zookeeper is None,
         )
         cleanup.push_async_exit(self._close_logs)
-        await _run_in_thread(self.log_manager.start)
+        await self.environment.run_in_thread_to_end(self.log_manager.start)
         for directory in self.log_manager.directories:
             if directory.failure is None and not directory.was_clean and directory.partitions:
                 _logger.warning(
@@ -168,9 +227,37 @@ class Broker:
                     directory,
                     directory.partitions,
                 )
-        self.replicas = ReplicaManager(self.node_id, self.log_manager, self.dynamic_config.topic, self.driver.timer)
+        self.replicas = ReplicaManager(
+            self.node_id,
+            self.log_manager,
+            self.dynamic_config.topic,
+            self.driver.timer,
+            lag_time_max_ms=self.config.replica_lag_time_max_ms,
+            is_alive=self.image.is_alive,
+        )
         cleanup.push_async_callback(self._cancel_tasks)
         self.log_manager.on_directory_failed = self._directory_failed
+
+    def _create_inter_broker_client(self, cleanup: AsyncExitStack) -> None:
+        self.inter_broker_client = self._client_for(self.config.inter_broker_listener_name)
+        cleanup.push_async_callback(self.inter_broker_client.close)
+        self.image.add_listener(self._brokers_changed)
+
+    def _client_for(self, listener: str) -> InterBrokerClient:
+        control = self.config.control
+        return InterBrokerClient(
+            self.node_id,
+            listener,
+            dialer=self.environment.dialer,
+            random=self.random,
+            request_timeout_ms=control.request_timeout_ms,
+            setup_timeout_ms=control.setup_timeout_ms,
+            setup_timeout_max_ms=control.setup_timeout_max_ms,
+        )
+
+    def _brokers_changed(self, change: ImageChange) -> None:
+        if change.brokers_changed:
+            self.inter_broker_client.set_brokers(self.image.brokers.values())
 
     def _create_coordinators(self, cleanup: AsyncExitStack) -> None:
         config = self.config
@@ -180,6 +267,7 @@ class Broker:
             default_partitions=lambda: config.num_partitions,
             default_replication_factor=lambda: config.default_replication_factor,
             check_config=self._check_topic_config,
+            has_topic_ids=config.control.protocol.has_topic_ids,
         )
         self.auto_topic_creation = AutoTopicCreation(
             self.topic_admin,
@@ -208,13 +296,28 @@ class Broker:
             self.replicas,
             self.producer_ids,
             self.store,
+            self.image,
+            self.inter_broker_client,
             self.clock,
             self.driver.timer,
         )
         cleanup.push_async_callback(self.transactions.close)
 
     def _create_controller(self, cleanup: AsyncExitStack) -> None:
-        self.channel = LocalChannel(self.node_id, self.apply)
+        control = self.config.control
+        # Without ZooKeeper all brokers are Headrace's, which notify each other of the configs of new topics.
+        load_configs = self.topic_configs.load if self.config.zookeeper is not None else None
+        self.inbox = CommandInbox(self.node_id, self.image, self.replicas, lambda: self.epoch, load_configs)
+        cleanup.push_async_callback(self.inbox.close)
+        self.channel = ControllerChannel(
+            self.node_id,
+            self.inbox,
+            self._client_for(control.control_plane_listener_name or self.config.inter_broker_listener_name),
+            control.protocol,
+            self.clock,
+            control.controller_socket_timeout_ms,
+            self.config.inter_broker_listener_name,
+        )
         cleanup.push_async_callback(self.channel.close)
         self.controller = Controller(
             self.store,
@@ -222,28 +325,68 @@ class Broker:
             self.channel,
             self.clock,
             unclean_default=lambda: self.dynamic_config.topic("").unclean_leader_election_enable,
+            balance=self.config.leader_balance,
+            new_topic_id=partial(random_uuid, self.random) if control.protocol.has_topic_ids else None,
+            leaders_write_isr=not control.protocol.uses_alter_partition,
         )
-        cleanup.push_async_callback(self.controller.stop)
+        cleanup.push_async_callback(self._stop_controller)
+        self.controller_client = ControllerClient(
+            self.node_id,
+            self.controller,
+            self.image,
+            self.inter_broker_client,
+            control.protocol,
+            lambda: self.epoch,
+            control.controller_socket_timeout_ms,
+        )
+        self.replication = Replication(
+            self.config,
+            self.dynamic_config,
+            self.replicas,
+            image=self.image,
+            store=self.store,
+            client=self.inter_broker_client,
+            controller=self.controller_client,
+            timer=self.driver.timer,
+            broker_epoch=lambda: self.epoch,
+        )
+        cleanup.push_async_callback(self.replication.close)
+        self.replicas.on_replica_failed = self._report_log_directories
         self.dynamic_config.on_topics_changed.append(self._topic_configs_changed)
         cleanup.callback(self.dynamic_config.on_topics_changed.remove, self._topic_configs_changed)
 
     async def _bind_sockets(self, cleanup: AsyncExitStack) -> None:
-        """Binds the listeners, which gives them their ports. Connections wait until the broker is ready."""
+        """Opens the listeners, which gives them their ports. The requests of clients wait until the broker is ready."""
         config = self.config
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
-        self.batch_inflater = BatchInflater(self.clock)
-        cleanup.callback(self.batch_inflater.close)
+        self.batch_inflater = BatchInflater(self.clock, self.environment.run_in_thread)
         self.dispatcher = Dispatcher(
-            self._services(), self.clock, self.metrics, config.slow_request_ms, config.request_max_elements
+            self._services(),
+            self.clock,
+            self.metrics,
+            config.slow_request_ms,
+            config.request_max_elements,
+            self.environment.make_runner,
         )
         self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
         limits = self.dynamic_config.limits(config.limits)
-        self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
+        self.dispatcher.hold_clients()
+        control_plane = config.control.control_plane_listener_name
+        for_clients = [listener for listener in config.listeners if listener.name != control_plane]
+        self.server = self.environment.make_server(for_clients, self.dispatcher, limits, self.clock, self.metrics)
         cleanup.push_async_exit(self._stop_serving)
-        self.server.pause()
         await self.server.start()
+        if control_plane is not None:
+            # A server of its own: neither the connections nor the memory of clients can delay the controller.
+            for_controller = [listener for listener in config.listeners if listener.name == control_plane]
+            server = self.environment.make_server(
+                for_controller, self.dispatcher, limits, self.clock, Metrics(self.clock)
+            )
+            cleanup.push_async_callback(server.close)
+            await server.start()
+            self.control_server = server
         self.dynamic_config.on_broker_changed.append(self._broker_configs_changed)
         cleanup.callback(self.dynamic_config.on_broker_changed.remove, self._broker_configs_changed)
 
@@ -255,10 +398,13 @@ class Broker:
             cluster_id=self.cluster_id,
             config=self.config,
             config_resources=ConfigResources(self.dynamic_config, self.config_store, self.image),
+            controller=self.controller,
             coordinators=self.coordinators,
             dynamic_config=self.dynamic_config,
+            features=self.features,
             fetch_sessions=self.fetch_sessions,
             image=self.image,
+            inbox=self.inbox,
             log_manager=self.log_manager,
             producer_ids=self.producer_ids,
             replicas=self.replicas,
@@ -269,9 +415,11 @@ class Broker:
 
     async def _join_cluster(self) -> None:
         """Registers, runs for controller, and waits until the controller has assigned this broker's leaderships."""
-        registered = await register_broker(self.store, self._describe(), self.clock)
-        self.epoch = registered.epoch
         self.image.add_listener(self._image_changed)
+        self.membership.add_listener(self._registered_again)
+        registered = await self.membership.join()
+        self.epoch = registered.epoch
+        self.inbox.start()
         await self.controller.start()
         await self.controller.wait_idle()
         if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_TIMEOUT_SECONDS):
@@ -279,11 +427,36 @@ class Broker:
                 f"Broker {self.node_id}: no controller has accepted its registration within "
                 f"{_READY_TIMEOUT_SECONDS:.0f} seconds"
             )
-        await self.channel.wait_idle()
+        try:
+            async with asyncio.timeout(_FULL_METADATA_TIMEOUT_SECONDS):
+                await self.inbox.full_metadata.wait()
+        except TimeoutError:
+            _logger.info(
+                "Broker %d: starts to serve with the metadata of %d partitions, the controller may send more",
+                self.node_id,
+                self.image.partition_count,
+            )
+        await self.inbox.wait_idle()
         await self._move_stray_logs()
 
+    def _registered_again(self, broker: BrokerInfo) -> None:
+        """Continues in a new session with the store: takes the new epoch and reads the configs that may have changed.
+
+        The controller stands for election again by itself.
+        """
+        self.epoch = broker.epoch
+        self.config_watcher.restart_watch()
+        self.features.restart_watch()
+        self._run_task(self._reload_configs())
+
+    async def _reload_configs(self) -> None:
+        try:
+            await self._load_configs()
+        except HeadraceError as error:
+            _logger.error("Broker %d: cannot read the dynamic configs, keeping the old ones: %s", self.node_id, error)
+
     async def _move_stray_logs(self) -> None:
-        """Moves logs aside whose partitions do not exist according to the store. The image may be incomplete."""
+        """Moves logs aside that have no replica on this broker according to the store. The image may be incomplete."""
         assignments: dict[str, TopicAssignment | None] = {}
         existing_topics = set(await self.store.children(znodes.TOPICS))
         for topic in {tp.topic for tp in self.replicas.unassigned_logs()} & existing_topics:
@@ -297,7 +470,11 @@ class Broker:
 
         def exists(tp: TopicPartition) -> bool:
             assignment = assignments.get(tp.topic)
-            return tp.topic in assignments and (assignment is None or tp.partition in assignment.partitions)
+            if tp.topic not in assignments or assignment is None:
+                return tp.topic in assignments
+            # A replica may have been reassigned to another broker while this one was down.
+            replicas = assignment.partitions.get(tp.partition)
+            return replicas is not None and self.node_id in replicas.replicas
 
         self.replicas.move_stray_logs(exists)
 
@@ -307,12 +484,19 @@ class Broker:
         self.driver.every(
             self.config.replica_high_watermark_checkpoint_interval_ms, self.replicas.checkpoint_high_watermarks
         )
+        self.driver.every(max(1, self.config.replica_lag_time_max_ms // 2), self.replicas.check_isrs)
         self.driver.every(_CREATION_RETRY_MS, self._retry_failed_creations)
-        self.server.resume()
+        self.dispatcher.open()
 
     def _register_metrics(self) -> None:
         gauge = self.metrics.gauge
+        gauge("broker_state", lambda: int(self.state))
+        gauge("active_controller", lambda: int(self.controller.is_active))
+        gauge("controller_commands_pending", lambda: self.channel.pending)
         gauge("partitions", lambda: len(self.replicas))
+        gauge("under_replicated_partitions", lambda: self.replicas.under_replicated)
+        gauge("under_min_isr_partitions", lambda: self.replicas.under_min_isr)
+        gauge("replica_fetchers", lambda: len(self.replication.fetchers))
         gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
         gauge("waiting_produces", lambda: self.replicas.produces.delayed)
         gauge("fetch_sessions", lambda: len(self.fetch_sessions))
@@ -323,12 +507,16 @@ class Broker:
 
     def _describe(self) -> BrokerInfo:
         """Returns this broker as it registers: its advertised addresses, with the ports that were bound."""
-        ports = {bound.name: bound.port for bound in self.server.endpoints}
+        ports = {bound.name: bound.port for bound in self._bound_endpoints()}
         endpoints = tuple(
             BrokerEndpoint(listener.name, listener.host, listener.port or ports[listener.name])
             for listener in self.config.advertised_listeners
         )
         return BrokerInfo(self.node_id, endpoints, self.config.broker_rack)
+
+    def _bound_endpoints(self) -> list[BoundListener]:
+        servers = [self.server] if self.control_server is None else [self.server, self.control_server]
+        return [bound for server in servers for bound in server.endpoints]
 
     @property
     def endpoints(self) -> tuple[BrokerEndpoint, ...]:
@@ -366,29 +554,11 @@ class Broker:
                 self.controller.unclean_election_enabled(name)
         self.log_manager.update_configs({name: config.log for name, config in changed.items()})
 
-    # ---- controller commands
-
-    def apply(self, command: Command) -> CommandResult:
-        """Applies a command of the controller."""
-        try:
-            if 0 <= command.broker_epoch < self.epoch:
-                raise StaleBrokerEpochError(
-                    f"The command has broker epoch {command.broker_epoch}, the current epoch is {self.epoch}"
-                )
-            self.image.check_controller_epoch(command.controller_id, command.controller_epoch)
-            if isinstance(command, UpdateMetadata):
-                self.image.apply(command)
-                return CommandResult()
-            if isinstance(command, LeaderAndIsr):
-                return CommandResult(partition_errors=self.replicas.lead_or_follow(command))
-            assert isinstance(command, StopReplica)
-            return CommandResult(partition_errors=self.replicas.stop(command))
-        except KafkaError as error:
-            _logger.error("Broker %d: rejected %s from the controller: %s", self.node_id, type(command).__name__, error)
-            return CommandResult(error_code=code_of(error))
+    # ---- metadata
 
     def _image_changed(self, change: ImageChange) -> None:
         for name in change.deleted_topics:
+            self.topic_configs.forget(name)
             if self.image.has_topic(name):
                 # Created again under another id. The overrides may be those of the old topic or of the new one.
                 self._run_task(self._reload_topic_config(name))
@@ -447,19 +617,49 @@ class Broker:
 
     # ---- stopping
 
-    async def stop(self) -> None:
-        """Stops cleanly: all acknowledged records are on disk, and the logs are marked as cleanly closed.
+    async def stop(self, hand_over: bool = True) -> None:
+        """Stops cleanly: other brokers lead its partitions if they can, all acknowledged records are on disk, and the
+        logs are marked as cleanly closed. With `hand_over=False`, does not wait for other brokers to lead.
 
         If a step fails or is cancelled, the rest is abandoned, and the next start recovers the logs.
         """
         self._stops_cleanly = True
-        await self._cleanup.aclose()
+        try:
+            is_enabled = hand_over and self.config.control.controlled_shutdown_enable
+            if is_enabled and self.state is BrokerState.RUNNING:
+                self.lifecycle.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+                await self._move_leaderships()
+        finally:
+            await self._release()
         _logger.info("Broker %d has stopped", self.node_id)
 
     async def abandon(self) -> None:
         """Releases everything without another write, as a crash would."""
         self._stops_cleanly = False
-        await self._cleanup.aclose()
+        await self._release()
+
+    async def _move_leaderships(self) -> None:
+        self.replication.fetchers.begin_shutdown()
+        await controlled_shutdown(self.node_id, self.config.control, self.image, self.controller_client)
+        # As the controller, this broker has to tell the new leaders before it stops.
+        await self.channel.wait_delivered(_DELIVERY_TIMEOUT_SECONDS)
+        await self.inbox.wait_idle()
+
+    async def _release(self) -> None:
+        """Undoes the steps of the start."""
+        if self.state is BrokerState.NOT_RUNNING:
+            return
+        self.lifecycle.enter(BrokerState.SHUTTING_DOWN)
+        try:
+            await self._cleanup.aclose()
+        finally:
+            self.lifecycle.enter(BrokerState.NOT_RUNNING)
+
+    async def _stop_controller(self) -> None:
+        # It resigns, but does not wait for a store that cannot be reached.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESIGN_TIMEOUT_SECONDS):
+                await self.controller.stop()
 
     async def _stop_serving(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Stops accepting connections, completes waiting requests in a clean stop, and closes all connections."""
@@ -469,6 +669,7 @@ class Broker:
                 self.coordinators.close()
                 self.replicas.fetches.complete_all()
                 self.replicas.produces.complete_all()
+                self.replicas.deletes.complete_all()
                 await self.server.drain(_DRAIN_TIMEOUT_SECONDS)
         finally:
             await self.server.close()
@@ -482,49 +683,7 @@ class Broker:
             self.log_manager.abandon()
             return
         try:
-            await _run_in_thread(self.log_manager.close)
+            await self.environment.run_in_thread_to_end(self.log_manager.close)
         except BaseException:
             self.log_manager.abandon()
             raise
-
-
-async def _run_in_thread(work: Callable[[], object]) -> None:
-    """Runs work in a thread. Waits for its end even if the caller is cancelled, since the work owns its objects."""
-    task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise
-
-
-def _check_directories(config: BrokerConfig) -> str | None:
-    """Returns the cluster of the first log directory; None if it is new. Reads only.
-
-    Raises KafkaStorageError if it belongs to another node, or if there is data of a cluster but no coordination store.
-    """
-    store = Path(config.log_dirs[0]) / STORE_FILE
-    for directory in map(Path, config.log_dirs):
-        try:
-            meta = MetaProperties.read(directory, FileSystem())
-        except (KafkaStorageError, OSError):
-            continue  # the log manager takes the directory offline and logs the reason
-        if meta is not None and not store.exists():
-            raise KafkaStorageError(
-                f"Log directory {directory} belongs to cluster {meta.cluster_id}, but the coordination store {store} "
-                "does not exist. It contains the topics and configs of the cluster and must be in the first directory "
-                "of log.dirs: restore it, or use empty directories to start a new cluster"
-            )
-        if directory == store.parent and meta is not None:
-            meta.check_owner(directory, None, config.node_id)
-            return meta.cluster_id
-    return None
-
-
-def _first_directory(config: BrokerConfig) -> Path:
-    path = Path(config.log_dirs[0])
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error("create log directory", path, error) from error
-    return path

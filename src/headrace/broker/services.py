@@ -15,10 +15,13 @@ from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ConfigResources
+from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.transactions import Transactions
+from headrace.cluster.controller import Controller
+from headrace.cluster.features import FinalizedFeatures
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.store import CoordinationStore
@@ -38,10 +41,13 @@ class Services:
     config: BrokerConfig
     """The config at the start. `dynamic_config` has the values that can change."""
     config_resources: ConfigResources
+    controller: Controller
     coordinators: Coordinators
     dynamic_config: DynamicConfig
+    features: FinalizedFeatures
     fetch_sessions: FetchSessionCache
     image: MetadataImage
+    inbox: CommandInbox
     log_manager: LogManager
     producer_ids: ProducerIdManager
     replicas: ReplicaManager

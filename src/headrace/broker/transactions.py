@@ -1,63 +1,43 @@
-"""The broker's part in transactions: it writes markers to partitions, and checks transactional appends.
+"""The broker's part in transactions: its transaction coordinators, and the markers in its partitions.
 
-A prepared transaction sends a marker to each of its partitions. A failed marker is retried until it is written, until
-the topic is deleted, or until another broker becomes the coordinator. Then the coordinator completes the transaction.
+`marker_sender` sends the markers of prepared transactions, `transaction_verification` checks transactional appends.
 Owned by the broker's loop.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
+from headrace.broker.broker_queues import BrokerClient
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.coordinators import CoordinatorLog, Coordinators
+from headrace.broker.marker_sender import MarkerSender, Written
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transaction_verification import UnverifiedAppend, Verifier, is_open, produce_operation
 from headrace.cluster import znodes
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.store import CoordinationStore
 from headrace.common.clock import Clock
 from headrace.common.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
     InvalidProducerEpochError,
-    InvalidTxnStateError,
     KafkaError,
-    NotCoordinatorError,
-    NotEnoughReplicasError,
-    OutOfOrderSequenceNumberError,
     ProducerFencedError,
-    TransactionAbortableError,
     TransactionalIdAuthorizationFailedError,
-    TransactionCoordinatorFencedError,
-    UnknownTopicOrPartitionError,
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
-from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult, ProducerInfo
+from headrace.coordinator.result import CoordinatorResult, ProducerInfo
 from headrace.coordinator.runtime import CoordinatorRuntime
 from headrace.coordinator.shard import ShardContext
 from headrace.coordinator.transaction.config import VERIFICATION
-from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION, TransactionMetadata, TransactionState
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION, TransactionMetadata
 from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId, TransactionCoordinatorShard
 from headrace.records import BatchHeader, ControlType, encode_marker
-from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
-
-_logger = logging.getLogger(__name__)
-
-_RETRY_MS = 100
-_FIRST_WITH_ABORTABLE = 11
-"""The first Produce version whose clients know TRANSACTION_ABORTABLE."""
-_FIRST_THAT_ADDS_PARTITIONS = 12
-"""The first Produce version that adds its partitions to the transaction."""
-
-Written = Callable[[KafkaError | None], None]
 
 T = TypeVar("T")
 
@@ -73,6 +53,8 @@ class Transactions:
         replicas: ReplicaManager,
         producer_ids: ProducerIdManager,
         store: CoordinationStore,
+        image: MetadataImage,
+        client: BrokerClient,
         clock: Clock,
         timer: Timer,
     ):
@@ -83,14 +65,20 @@ class Transactions:
         self._producer_ids = producer_ids
         self._store = store
         self._clock = clock
-        self._timer = timer
         self._lookups: set[asyncio.Task[bool]] = set()
         self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = coordinators.create_runtime(
             TRANSACTION_TOPIC, self._create_shard
         )
+        self.markers = MarkerSender(replicas.node_id, image, self.runtime, self, client, timer)
+        self.verifier = Verifier(
+            replicas.node_id, image, self.runtime, self.partition_of, client, lambda: self.verifies
+        )
 
     def _create_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
-        return TransactionCoordinatorShard(context, lambda: self._config.transactions, self.send_markers)
+        return TransactionCoordinatorShard(context, lambda: self._config.transactions, self._send_markers)
+
+    def _send_markers(self, coordinator_partition: int, prepared: TransactionMetadata) -> None:
+        self.markers.send(coordinator_partition, prepared)
 
     def partition_of(self, transactional_id: str) -> int:
         return self._coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
@@ -129,11 +117,14 @@ class Transactions:
 
     # ---- markers
 
-    def send_markers(self, coordinator_partition: int, transaction: TransactionMetadata) -> None:
-        """Writes the markers of a prepared transaction and then completes it."""
-        _MarkerWriter(
-            self, coordinator_partition, transaction, self.runtime.leader_epoch(coordinator_partition)
-        ).write()
+    def find_partition(self, tp: TopicPartition) -> Partition:
+        """Returns a partition. Raises UnknownTopicOrPartitionError if this broker does not have it."""
+        return self._replicas.find(tp.topic, tp.partition)
+
+    def leads(self, tp: TopicPartition) -> bool:
+        """Returns True if this broker leads a partition."""
+        partition = self._replicas.get(tp.topic, tp.partition)
+        return partition is not None and partition.is_leader
 
     def write_marker(
         self,
@@ -156,6 +147,7 @@ class Transactions:
                 )
             )
             return
+        self.verifier.marker_written(tp, producer)
         if tp.topic == GROUP_TOPIC:
             groups = self._coordinators.groups
             groups.end_transaction(
@@ -185,7 +177,7 @@ class Transactions:
     def _has_open_transaction(self, tp: TopicPartition, producer: ProducerInfo) -> bool:
         """Returns True if the producer has an open transaction with this epoch in a partition on this broker."""
         partition = self._replicas.get(tp.topic, tp.partition)
-        return partition is not None and partition.log is not None and _is_open(partition.log, producer)
+        return partition is not None and partition.log is not None and is_open(partition.log, producer)
 
     def check_deleted(self, topic: str, done: Callable[[bool], None]) -> None:
         """Calls `done` with True if the store no longer has a topic. The image is incomplete during a start."""
@@ -203,67 +195,27 @@ class Transactions:
         return await self._store.exists(znodes.topic_path(topic)) is None
 
     async def close(self) -> None:
-        """Cancels the lookups. The next start repeats them."""
+        """Cancels lookups and requests to other brokers. The next coordinator repeats them."""
+        await self.markers.close()
+        await self.verifier.close()
         for task in self._lookups:
             task.cancel()
         await asyncio.gather(*self._lookups, return_exceptions=True)
-
-    def retry_later(self, action: Callable[[], None]) -> None:
-        self._timer.add(_RETRY_MS, action)
 
     # ---- appends
 
     def check_append(
         self, partition: Partition, header: BatchHeader, transactional_id: str | None, version: int
-    ) -> None:
-        """Refuses records whose partition does not belong to the transaction (KIP-890).
-
-        Otherwise a late batch could open a transaction that never ends. A partition to which the producer has written
-        in this transaction belongs to it. For newer producers this method adds the partition to the transaction.
-        """
-        producer = ProducerInfo(header.producer_id, header.producer_epoch)
-        log = partition.check_leader()
+    ) -> UnverifiedAppend | None:
+        """Checks that a producer's batch belongs to its transaction. Returns None if it may be appended at once, or the
+        append that has to wait for the transaction coordinator. Raises KafkaError if the batch must not be appended."""
         if transactional_id is None:
+            partition.check_leader()
             raise TransactionalIdAuthorizationFailedError("Transactional records require a transactional id")
-        if _is_open(log, producer):
-            return
-        adds_partitions = version >= _FIRST_THAT_ADDS_PARTITIONS
-        if not adds_partitions and not self.verifies:
-            return
-        if adds_partitions and producer.producer_id not in log.producers.entries and header.base_sequence:
-            # Each transaction has its own epoch and begins with sequence 0: the first batch has not arrived yet.
-            raise OutOfOrderSequenceNumberError(
-                f"Producer {producer.producer_id} begins its transaction in {partition.tp} with sequence "
-                f"{header.base_sequence}, expected 0"
-            )
-        try:
-            self._check_or_add(partition.tp, producer, transactional_id, version)
-        except ProducerFencedError as error:
-            raise InvalidProducerEpochError(str(error)) from error
-        except ConcurrentTransactionsError as error:
-            if adds_partitions:
-                raise
-            raise NotEnoughReplicasError(str(error)) from error
-        except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError) as error:
-            # Producers retry this error.
-            raise NotEnoughReplicasError(f"The transaction cannot be verified at the moment: {error}") from error
-
-    def _check_or_add(self, tp: TopicPartition, producer: ProducerInfo, transactional_id: str, version: int) -> None:
-        coordinator_partition = self.partition_of(transactional_id)
-        if version < _FIRST_THAT_ADDS_PARTITIONS:
-            if not self.runtime.shard(coordinator_partition).verify(transactional_id, producer, [tp])[tp]:
-                kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
-                raise kind(f"Partition {tp} was not added to the transaction of {transactional_id!r}")
-            return
-        added: list[CoordinatorResponse[None]] = []
-        self.runtime.write(
-            coordinator_partition,
-            lambda shard: shard.add_partitions(transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
-            added.append,
+        producer = ProducerInfo(header.producer_id, header.producer_epoch)
+        return self.verifier.check_append(
+            partition, producer, header.base_sequence, transactional_id, produce_operation(version)
         )
-        if not added:
-            raise NotEnoughReplicasError(f"Partition {tp} is being added to the transaction of {transactional_id!r}")
-        added[0].result()
 
 
 def producer_error_code(error: KafkaError, has_producer_fenced: bool) -> int:
@@ -271,100 +223,3 @@ def producer_error_code(error: KafkaError, has_producer_fenced: bool) -> int:
     if isinstance(error, ProducerFencedError) and not has_producer_fenced:
         return InvalidProducerEpochError.code
     return error.code
-
-
-def _is_open(log: Log, producer: ProducerInfo) -> bool:
-    entry = log.producers.entries.get(producer.producer_id)
-    return entry is not None and entry.transaction_first_offset is not None and entry.epoch == producer.producer_epoch
-
-
-class _MarkerWriter:
-    """Writes the markers of one prepared transaction, in rounds, until all its partitions have one."""
-
-    def __init__(
-        self,
-        transactions: Transactions,
-        coordinator_partition: int,
-        prepared: TransactionMetadata,
-        coordinator_epoch: int,
-    ):
-        self._transactions = transactions
-        self._coordinator_partition = coordinator_partition
-        self._prepared = prepared
-        self._coordinator_epoch = coordinator_epoch
-        self._remaining = set(prepared.partitions)
-        self._in_flight = 0
-        self._failed = False
-        """True if a marker of this round must be retried."""
-        self._fenced = False
-
-    def write(self) -> None:
-        """Writes the remaining markers."""
-        if not self._is_coordinator():
-            return
-        self._failed = False
-        prepared = self._prepared
-        producer = ProducerInfo(prepared.producer_id, prepared.producer_epoch)
-        committed = prepared.state is TransactionState.PREPARE_COMMIT
-        if not self._remaining:
-            self._complete()
-            return
-        self._in_flight = len(self._remaining)
-        for tp in sorted(self._remaining):
-            self._transactions.write_marker(
-                tp, producer, committed, self._coordinator_epoch, prepared.version, partial(self._written, tp)
-            )
-
-    def _is_coordinator(self) -> bool:
-        """Returns True if this broker is still the coordinator, in the same epoch."""
-        try:
-            return self._transactions.runtime.leader_epoch(self._coordinator_partition) == self._coordinator_epoch
-        except KafkaError:
-            return False
-
-    def _written(self, tp: TopicPartition, error: KafkaError | None) -> None:
-        if isinstance(error, UnknownTopicOrPartitionError):
-            self._transactions.check_deleted(tp.topic, lambda deleted: self._finished(tp, None if deleted else error))
-        else:
-            self._finished(tp, error)
-
-    def _finished(self, tp: TopicPartition, error: KafkaError | None) -> None:
-        transactional_id = self._prepared.transactional_id
-        self._in_flight -= 1
-        if error is None:
-            self._remaining.discard(tp)
-        elif isinstance(error, InvalidProducerEpochError):
-            # A producer gets a newer epoch only after this transaction is complete. So the marker was written before,
-            # and the coordinator's log lost the completion in a power failure.
-            _logger.warning("Transaction %r: partition %s needs no marker: %s", transactional_id, tp, error)
-            self._remaining.discard(tp)
-        elif isinstance(error, TransactionCoordinatorFencedError):
-            _logger.error(
-                "Transaction %r: partition %s refused the marker, a newer coordinator has to write it: %s",
-                transactional_id,
-                tp,
-                error,
-            )
-            self._fenced = True
-        else:
-            _logger.info("Transaction %r: retrying the marker for partition %s: %s", transactional_id, tp, error)
-            self._failed = True
-        if self._in_flight == 0 and not self._fenced:
-            if self._failed:
-                self._transactions.retry_later(self.write)
-            else:
-                self._complete()
-
-    def _complete(self) -> None:
-        self._transactions.runtime.write(
-            self._coordinator_partition, lambda shard: shard.complete(self._prepared), self._completed
-        )
-
-    def _completed(self, response: CoordinatorResponse[None]) -> None:
-        if response.error is not None and not isinstance(response.error, NotCoordinatorError):
-            _logger.warning(
-                "Transaction %r: cannot write its completion, will retry: %s",
-                self._prepared.transactional_id,
-                response.error,
-            )
-            self._transactions.retry_later(self.write)

@@ -17,6 +17,8 @@ TOOLS = {
         "headrace.cli.cluster.broker_api_versions:broker_api_versions",
         "Show the API versions that each broker supports.",
     ),
+    "capacity": ("headrace.cli.capacity.capacity:capacity", "Compute the size of a cluster for a load."),
+    "cluster": ("headrace.cli.cluster.cluster:cluster", "Show the cluster id and the brokers' addresses."),
     "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the cluster id."),
     "completion": ("headrace.cli.cluster.completion:completion", "Print a shell completion script."),
     "configs": ("headrace.cli.cluster.configs:configs", "Describe and alter configs of topics, brokers and groups."),
@@ -41,6 +43,7 @@ TOOLS = {
         "headrace.cli.topics.delete_records:delete_records",
         "Delete records of partitions up to an offset.",
     ),
+    "doctor": ("headrace.cli.doctor.doctor:doctor", "Find what is wrong with a cluster, and how to repair it."),
     "dump-log": ("headrace.cli.records.dump_log:dump_log", "Print the contents of log segment files."),
     "end-to-end-latency": (
         "headrace.cli.perf.end_to_end_latency:end_to_end_latency",
@@ -50,6 +53,10 @@ TOOLS = {
         "headrace.cli.topics.get_offsets:get_offsets",
         "Show partition offsets: earliest, latest or by time.",
     ),
+    "leader-election": (
+        "headrace.cli.cluster.leader_election:leader_election",
+        "Elect preferred leaders, or unclean ones.",
+    ),
     "log-dirs": ("headrace.cli.cluster.log_dirs:log_dirs", "Show the brokers' log directories and replica sizes."),
     "perf": ("headrace.cli.perf.perf:perf", "Measure producing and consuming at the same time."),
     "producer-perf-test": (
@@ -57,12 +64,20 @@ TOOLS = {
         "Measure producer throughput.",
     ),
     "pipeline": ("headrace.cli.pipelines.pipeline:pipeline", "Run streaming pipelines on Spark."),
+    "reassign-partitions": (
+        "headrace.cli.reassignment.reassign_partitions:reassign_partitions",
+        "Move partitions to other brokers.",
+    ),
     "server": ("headrace.cli.cluster.server:server", "Run a broker."),
     "transactions": (
         "headrace.cli.cluster.transactions:transactions",
         "List and describe transactions, and abort hanging ones.",
     ),
     "topics": ("headrace.cli.topics.topics:topics", "List, describe, create, alter and delete topics."),
+    "zookeeper-server": (
+        "headrace.cli.cluster.zookeeper_server:zookeeper_server",
+        "Run a ZooKeeper server for development and tests.",
+    ),
 }
 """Each tool's function and its line in `headrace --help`."""
 

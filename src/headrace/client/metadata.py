@@ -277,6 +277,21 @@ class Metadata:
         self._swap(new)
         return True
 
+    def note_leader_epoch(self, tp: TopicPartition, leader_epoch: int) -> None:
+        """Notes that a partition has had a leader of this epoch. If the view is older, its leader was replaced: it is
+        not used any more, and the new one is looked up."""
+        new = self.view.with_leader_epoch(tp, leader_epoch)
+        if new is self.view:
+            return
+        _logger.info(
+            "Partition %s: leader epoch %d of the metadata is older than epoch %d; looking up the new leader",
+            tp,
+            self.view.leader_epoch(tp),
+            leader_epoch,
+        )
+        self._swap(new)
+        self.request_update((tp.topic,))
+
     # ---- requests and responses
 
     def _request(self, name: str, again: bool = False) -> None:

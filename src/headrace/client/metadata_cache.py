@@ -2,6 +2,10 @@
 
 A view never changes, so any thread may read it without a lock and sees a consistent cluster. `Metadata` replaces the
 current view with the next one, on the loop.
+
+The leader epoch of a partition never goes back while its topic has the same id (KIP-320): a broker that lags, or is
+cut off from the controller, names a former leader. A topic with another id is another topic, with epochs of its own.
+Brokers before Kafka 2.1 return no epochs; their metadata is always accepted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,7 +36,7 @@ class PartitionInfo(NamedTuple):
     topic: str
     partition: int
     leader: int
-    """The leader's node id, or -1 without a leader."""
+    """The leader's node id. -1 if there is no leader, or if only its epoch is known."""
     leader_epoch: int
     """-1 from brokers before Kafka 2.1."""
     replicas: tuple[int, ...] = ()
@@ -52,6 +56,9 @@ class TopicInfo(NamedTuple):
     error: type[KafkaError] | None = None
     """The error that the brokers returned for the topic. `partitions` is then the last known state, if any."""
     authorized_operations: int = -(2**31)
+    before_error: "TopicInfo | None" = None
+    """The topic before the brokers said that it does not exist. A broker that lags may say so, too: if the topic
+    reappears with the same id, its leader epochs are still valid."""
 
     def partition(self, number: int) -> PartitionInfo | None:
         """Returns a partition by its number, or None."""
@@ -146,13 +153,24 @@ class ClusterView:
     def with_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> "ClusterView":
         """Returns a view with a newer leader that a Produce or Fetch response named (KIP-951). Returns this view if the
         leader is not newer."""
-        topic, old = self.topic(tp.topic), self.partition(tp)
-        if topic is None or old is None or leader_epoch <= old.leader_epoch:
+        old = self.partition(tp)
+        if old is None or (leader_epoch, leader != NO_LEADER) <= (old.leader_epoch, old.leader != NO_LEADER):
             return self
         nodes = dict(self.nodes)
         if node is not None:
             nodes[node.id] = node
-        new = old._replace(leader=leader, leader_epoch=leader_epoch)
+        return self._with_partition(old, old._replace(leader=leader, leader_epoch=leader_epoch), nodes)
+
+    def with_leader_epoch(self, tp: TopicPartition, leader_epoch: int) -> "ClusterView":
+        """Returns a view without the leader of a partition, because a later epoch has another one. Returns this view if
+        its epoch is not older."""
+        old = self.partition(tp)
+        if old is None or not -1 < old.leader_epoch < leader_epoch:
+            return self
+        return self._with_partition(old, old._replace(leader=NO_LEADER, leader_epoch=leader_epoch), self.nodes)
+
+    def _with_partition(self, old: PartitionInfo, new: PartitionInfo, nodes: Mapping[int, Node]) -> "ClusterView":
+        topic = self._topics[old.topic]
         partitions = tuple(new if partition is old else partition for partition in topic.partitions)
         topics = {**self._topics, topic.name: topic._replace(partitions=partitions)}
         return ClusterView(nodes, topics, self.cluster_id, self.controller_id, self.version + 1)
@@ -182,7 +200,7 @@ def merge(
     if is_full:
         for name in topics.keys() - received:
             if name in keep:
-                topics[name] = TopicInfo(name, error=UnknownTopicOrPartitionError)
+                topics[name] = _missing_topic(topics[name], ZERO_UUID, UnknownTopicOrPartitionError)
             else:
                 del topics[name]
     return ClusterView(nodes, topics, response.cluster_id, response.controller_id, view.version + 1)
@@ -194,13 +212,13 @@ _GONE = (UnknownTopicOrPartitionError, UnknownTopicIdError)
 def _next_topic(old: TopicInfo | None, response: MetadataResponseTopic, name: str) -> TopicInfo:
     error = None if response.error_code == NO_ERROR else for_code(response.error_code)
     if error is not None and not response.partitions:
-        if old is None or error in _GONE or not error.retriable:
+        if old is None:
             return TopicInfo(name, response.topic_id, error=error)
+        if error in _GONE or not error.retriable:
+            return _missing_topic(old, response.topic_id, error)
         return old._replace(error=error)
-    is_same_topic = old is not None and (old.id == response.topic_id or ZERO_UUID in (old.id, response.topic_id))
-    old_partitions = (
-        {partition.partition: partition for partition in old.partitions} if old is not None and is_same_topic else {}
-    )
+    known = _same_topic(old, response.topic_id)
+    old_partitions = {partition.partition: partition for partition in known.partitions} if known is not None else {}
     partitions = [
         _next_partition(old_partitions.get(partition.partition_index), partition, name)
         for partition in response.partitions
@@ -211,8 +229,23 @@ def _next_topic(old: TopicInfo | None, response: MetadataResponseTopic, name: st
     )
 
 
+def _missing_topic(old: TopicInfo, topic_id: Uuid, error: type[KafkaError]) -> TopicInfo:
+    before = old.before_error or old
+    # Without an id, a new topic of this name could not be told from the old one.
+    return TopicInfo(old.name, topic_id, error=error, before_error=before if before.id != ZERO_UUID else None)
+
+
+def _same_topic(old: TopicInfo | None, topic_id: Uuid) -> TopicInfo | None:
+    """Returns what is known of the topic with this id."""
+    if old is None:
+        return None
+    if old.before_error is not None:
+        return old.before_error if old.before_error.id == topic_id else None
+    return old if old.id == topic_id or ZERO_UUID in (old.id, topic_id) else None
+
+
 def _next_partition(old: PartitionInfo | None, response: MetadataResponsePartition, topic: str) -> PartitionInfo:
-    """Keeps the old state if its leader epoch is newer: a broker that lags may name a former leader (KIP-320)."""
+    """Keeps the old state if its leader epoch is newer."""
     if old is not None and -1 < response.leader_epoch < old.leader_epoch:
         return old
     return PartitionInfo(

@@ -8,7 +8,9 @@ The order is:
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from headrace.cluster.bulk_reads import give_way
 from headrace.cluster.commands import (
     EPOCH_DURING_DELETE,
     BrokerChannel,
@@ -43,6 +45,10 @@ class CommandBatch:
         self._full_to: set[int] = set()
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Discards all commands from now on: `send` does nothing."""
         self._closed = True
@@ -67,8 +73,11 @@ class CommandBatch:
         """Sends brokers the state of all partitions, for brokers that have no metadata yet."""
         self._full_to.update(broker_ids)
 
-    def send(self) -> None:
-        """Sends all collected commands and empties the batch."""
+    async def send(self) -> None:
+        """Sends all collected commands and empties the batch.
+
+        Gives way to the event loop while it builds the commands for many partitions. Nothing is sent after `close`.
+        """
         context = self._context
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
         stop_replica, self._stop_replica = self._stop_replica, {}
@@ -77,10 +86,11 @@ class CommandBatch:
         full_to, self._full_to = self._full_to, set()
         if self._closed:
             return
+        known_states: dict[TopicPartition, PartitionState] = {}
         for broker_id in sorted(leader_and_isr.keys() & context.brokers.keys()):
-            self._send_leader_and_isr(broker_id, leader_and_isr[broker_id])
-        changed_partitions = [self._describe(tp) for tp in metadata if context.has_partition(tp)]
-        all_partitions = [self._describe(tp) for tp in context.partitions()] if full_to else []
+            await self._send_leader_and_isr(broker_id, leader_and_isr[broker_id], known_states)
+        changed_partitions = await self._describe([tp for tp in metadata if context.has_partition(tp)], known_states)
+        all_partitions = await self._describe(list(context.partitions()), known_states) if full_to else []
         for broker_id in sorted((metadata_to | full_to) & context.brokers.keys()):
             if broker_id in full_to:
                 # A broker takes topics that are missing for deleted, but a damaged topic still exists.
@@ -90,16 +100,38 @@ class CommandBatch:
         for broker_id in sorted(stop_replica.keys() & context.brokers.keys()):
             self._send_stop_replica(broker_id, stop_replica[broker_id])
 
-    def _describe(self, tp: TopicPartition) -> PartitionState:
-        return self._context.partition_state(tp, deleting=self._context.is_queued_for_deletion(tp))
-
-    def _send_leader_and_isr(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> None:
+    async def _describe(
+        self, tps: list[TopicPartition], known_states: dict[TopicPartition, PartitionState]
+    ) -> list[PartitionState]:
         context = self._context
-        states = [
-            context.partition_state(tp, is_new=is_new)
-            for tp, is_new in partitions.items()
-            if tp in context.leaderships and context.has_partition(tp)
-        ]
+        states: list[PartitionState] = []
+        for count, tp in enumerate(tps, 1):
+            if context.is_queued_for_deletion(tp):
+                states.append(context.partition_state(tp, deleting=True))
+            else:
+                states.append(self._state_of(tp, known_states))
+            await give_way(count)
+        return states
+
+    def _state_of(self, tp: TopicPartition, known_states: dict[TopicPartition, PartitionState]) -> PartitionState:
+        state = known_states.get(tp)
+        if state is None:
+            state = known_states[tp] = self._context.partition_state(tp)
+        return state
+
+    async def _send_leader_and_isr(
+        self,
+        broker_id: int,
+        partitions: dict[TopicPartition, bool],
+        known_states: dict[TopicPartition, PartitionState],
+    ) -> None:
+        context = self._context
+        states: list[PartitionState] = []
+        for count, (tp, is_new) in enumerate(partitions.items(), 1):
+            if tp in context.leaderships and context.has_partition(tp):
+                state = self._state_of(tp, known_states)
+                states.append(replace(state, is_new=True) if is_new else state)
+            await give_way(count)
         if states:
             epoch = context.brokers[broker_id].epoch
             self._send(broker_id, LeaderAndIsr(context.controller_id, context.epoch, epoch, states))
@@ -124,4 +156,6 @@ class CommandBatch:
         self._send(broker_id, StopReplica(context.controller_id, context.epoch, epoch, replicas))
 
     def _send(self, broker_id: int, command: Command) -> None:
+        if self._closed:
+            return  # the controller resigned while the commands were built
         self._channel.send(broker_id, command, lambda result: self._on_command_result(broker_id, command, result))

@@ -19,6 +19,10 @@ LEADER_DURING_DELETE = -2
 """The leader id of a partition that is being deleted."""
 EPOCH_DURING_DELETE = -2
 """The leader epoch in a StopReplica that deletes: it overrides every other epoch."""
+RECOVERED = 0
+"""The leader recovery state of a partition (KIP-704) whose leader was in the ISR."""
+RECOVERING = 1
+"""The leader recovery state after an unclean election, until the leader reports RECOVERED."""
 NO_EPOCH = -1
 """The leader epoch in a StopReplica of an old controller, which does not send it."""
 
@@ -70,6 +74,7 @@ class PartitionState:
     offline_replicas: tuple[int, ...] = ()
     controller_epoch: int = 0
     """The epoch of the controller that last wrote leader and ISR."""
+    leader_recovery_state: int = RECOVERED
 
 
 @dataclass(frozen=True, slots=True)

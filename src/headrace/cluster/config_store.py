@@ -6,13 +6,14 @@ A change writes an entity's configs and a notification under /config/changes in 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 from headrace.cluster import znodes
+from headrace.cluster.bulk_reads import read_many
 from headrace.cluster.store import (
     BadVersion,
     CoordinationStore,
@@ -32,6 +33,8 @@ _logger = logging.getLogger(__name__)
 
 NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
 """How long a notification is kept, so that brokers that were disconnected still find it."""
+
+_FEW_TOPICS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class ConfigStore:
 
     async def get_all(self, kind: str) -> dict[str, dict[str, str]]:
         """Returns the configs of all entities of a kind, by name. A broker reads them at startup."""
-        return {name: await self.get(ConfigEntity(kind, name)) for name in await self.names(kind)}
+        return await read_many(await self.names(kind), lambda name: self.get(ConfigEntity(kind, name)))
 
     async def set(self, entity: ConfigEntity, config: Mapping[str, str]) -> None:
         """Replaces all configs of an entity."""
@@ -136,6 +139,41 @@ def notification(entity: ConfigEntity) -> Create:
         znodes.encode_config_change(entity.kind, entity.name),
         sequential=True,
     )
+
+
+class TopicConfigLoader:
+    """Reads the configs of topics that a broker hears of for the first time.
+
+    Apache Kafka's brokers create a topic with its configs, but without a notification: each broker reads them when it
+    gets the topic's first partition.
+    """
+
+    def __init__(self, configs: ConfigStore, listener: ConfigListener):
+        self._configs = configs
+        self._listener = listener
+        self._known: set[str] = set()
+        """The topics whose configs have been read. From then on, the watcher follows them."""
+
+    def add(self, topics: Iterable[str]) -> None:
+        """Notes topics whose configs have been read."""
+        self._known.update(topics)
+
+    def forget(self, topic: str) -> None:
+        """Reads the configs again if another topic gets this name."""
+        self._known.discard(topic)
+
+    async def load(self, topics: Iterable[str]) -> None:
+        """Reads the configs of topics that are new to this broker."""
+        new = dict.fromkeys(topic for topic in topics if topic not in self._known)
+        if not new:
+            return
+        with_configs: Iterable[str] = new
+        if len(new) > _FEW_TOPICS:  # as at the start: most topics have no configs
+            with_configs = new.keys() & set(await self._configs.names(znodes.TOPIC_CONFIGS))
+        read = await read_many(with_configs, lambda topic: self._configs.get(ConfigEntity.topic(topic)))
+        self._known.update(new)
+        for topic, config in read.items():
+            self._listener(ConfigEntity.topic(topic), config)
 
 
 class ConfigWatcher:
@@ -204,14 +242,20 @@ class ConfigWatcher:
 
     async def _purge(self, paths: Sequence[str]) -> None:
         """Deletes expired notifications. Another broker may delete them at the same time."""
-        deletions: list[Operation] = []
+        expired: list[str] = []
         for path in paths:
             stat = await self._store.exists(path)
-            if stat is not None and stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
+            if stat is None:
+                continue
+            if stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
                 break  # names are sorted by creation time: all later notifications are younger
-            deletions.append(Delete(path))
-        try:
-            if deletions:
-                await self._store.multi(deletions)
-        except StoreError as error:
-            _logger.debug("Failed to delete expired config notifications, retrying after the next change: %s", error)
+            expired.append(path)
+        while expired:
+            try:
+                await self._store.multi([Delete(path) for path in expired])
+                return
+            except NoNode as error:
+                del expired[error.index]  # another broker was faster
+            except StoreError as error:
+                _logger.debug("Failed to delete expired config notifications, will retry: %s", error)
+                return

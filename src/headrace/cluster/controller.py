@@ -14,7 +14,7 @@ the controller epoch in the same step. One task processes one event at a time, s
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace.cluster import controller_requests, znodes
@@ -24,9 +24,11 @@ from headrace.cluster.controller_context import ControllerContext
 from headrace.cluster.controller_requests import IsrChange
 from headrace.cluster.controller_term import ControllerTerm, Watches
 from headrace.cluster.fenced_store import ControllerMoved, FencedStore
+from headrace.cluster.leader_balance import FIRST_CHECK_SECONDS, LeaderBalanceConfig
 from headrace.cluster.leader_election import Election
 from headrace.cluster.store import (
     BadVersion,
+    ConnectionLoss,
     CoordinationStore,
     Create,
     NodeExists,
@@ -37,9 +39,10 @@ from headrace.cluster.store import (
     StoreError,
     WatchEvent,
 )
-from headrace.cluster.znodes import Leadership
+from headrace.cluster.znodes import Leadership, ProducerIdBlock, ReplicaAssignment
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError, KafkaError, NotControllerError
+from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -62,14 +65,25 @@ class Controller:
         clock: Clock,
         *,
         unclean_default: Callable[[], bool] = lambda: False,
+        balance: LeaderBalanceConfig | None = None,
+        new_topic_id: Callable[[], Uuid] | None = None,
+        leaders_write_isr: bool = False,
     ):
-        """`unclean_default` returns the value for topics that do not set `unclean.leader.election.enable`."""
+        """`unclean_default` returns the value for topics that do not set `unclean.leader.election.enable`.
+
+        Without `balance`, leaders are not moved back to their preferred brokers automatically. Topics without an id get
+        one from `new_topic_id`, if given. With `leaders_write_isr`, leaders change ISRs in the store themselves.
+        """
         self.broker_id = broker_id
         self._store = store
         self._channel = channel
         self._clock = clock
         self._configs = ConfigStore(store)
         self._unclean_default = unclean_default
+        self._balance = balance
+        self._new_topic_id = new_topic_id
+        self._leaders_write_isr = leaders_write_isr
+        self._balance_timer: asyncio.TimerHandle | None = None
         self._term: ControllerTerm | None = None
         self._active_controller_id: int | None = None
         self._events: deque[tuple[str, Callable[[], Awaitable[None]]]] = deque()
@@ -85,6 +99,13 @@ class Controller:
             topic=self._on_topic_node_event,
             deletions=lambda _: self._enqueue_if_active("topic deletion", ControllerTerm.process_topic_deletions),
             log_dirs=lambda _: self._enqueue_if_active("log directory event", ControllerTerm.process_log_dir_events),
+            isr_changes=lambda _: self._enqueue_if_active("ISR change", ControllerTerm.process_isr_changes),
+            preferred_election=lambda _: self._enqueue_if_active(
+                "preferred replica election", ControllerTerm.process_preferred_election
+            ),
+            reassignment=lambda _: self._enqueue_if_active(
+                "requested reassignment", ControllerTerm.process_requested_reassignments
+            ),
         )
 
     # ---- public interface
@@ -149,9 +170,46 @@ class Controller:
         self, broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
     ) -> dict[TopicPartition, Leadership | KafkaError]:
         """Changes ISRs for a leader (KIP-497). Returns the new state, or the error, of each partition."""
+
+        async def alter() -> dict[TopicPartition, Leadership | KafkaError]:
+            term = self._active()
+            results = await controller_requests.alter_isr(term, broker_id, broker_epoch, changes)
+            if not term.context.reassigned_partitions.isdisjoint(changes):
+                self._enqueue_if_active("reassignment", lambda term: term.reassignment.complete())
+            return results
+
+        return await self._run_as_event("alter ISR", alter)
+
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Moves partitions to other replicas; None cancels a reassignment (KIP-455). Returns None or the error of each
+        partition. The reassignments are in progress then."""
         return await self._run_as_event(
-            "alter ISR", lambda: controller_requests.alter_isr(self._active(), broker_id, broker_epoch, changes)
+            "alter reassignments",
+            lambda: self._active().reassignment.alter(
+                targets, allow_replication_factor_change=allow_replication_factor_change
+            ),
         )
+
+    async def list_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Returns the reassignments in progress: all, or those of some partitions."""
+
+        async def list_them() -> dict[TopicPartition, ReplicaAssignment]:
+            return await self._active().reassignment.in_progress(partitions)
+
+        return await self._run_as_event("list reassignments", list_them)
+
+    async def topic_names(self, topic_ids: Collection[Uuid]) -> dict[Uuid, str]:
+        """Returns the names of topics by id, without topics that do not exist."""
+
+        async def find() -> dict[Uuid, str]:
+            topics = self._active().context.topics.values()
+            return {topic.topic_id: topic.topic for topic in topics if topic.topic_id in topic_ids}
+
+        return await self._run_as_event("topic names", find)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
         """Moves leadership away from a broker that is shutting down. Returns the replicated partitions that it still
@@ -159,6 +217,13 @@ class Controller:
         return await self._run_as_event(
             "controlled shutdown",
             lambda: controller_requests.controlled_shutdown(self._active(), broker_id, broker_epoch),
+        )
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """Allocates a block of producer ids for a broker (KIP-730)."""
+        return await self._run_as_event(
+            "allocate producer ids",
+            lambda: controller_requests.allocate_producer_ids(self._active(), broker_id, broker_epoch),
         )
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
@@ -229,7 +294,7 @@ class Controller:
             try:
                 await work()
                 if self._term is not None:
-                    self._term.batch.send()
+                    await self._term.batch.send()
             except ControllerMoved as error:
                 _logger.info("Broker %d resigns as controller: %s", self.broker_id, error)
                 self._resign()
@@ -269,7 +334,10 @@ class Controller:
                 pass
             else:
                 if stat.ephemeral_owner != self._store.session_id:
-                    self._active_controller_id = znodes.decode_controller(data)
+                    active_id = znodes.decode_controller(data)
+                    if active_id != self._active_controller_id:
+                        _logger.info("Broker %d: the active controller is broker %d", self.broker_id, active_id)
+                    self._active_controller_id = active_id
                     return
                 # Left over from a term that ended with a store failure.
                 await self._delete_own_controller_node()
@@ -286,9 +354,12 @@ class Controller:
                 watches=self._watches,
                 on_result=self._on_command_result,
                 unclean_allowed=self._unclean_allowed,
+                new_topic_id=self._new_topic_id,
             )
+            self._term.context.leaders_write_isr = self._leaders_write_isr
             # Sets a watch on /controller, and notices if the node is already gone.
             self._enqueue("controller change", self._process_controller_change, once=True)
+            self._schedule_balance_check(FIRST_CHECK_SECONDS)
             await self._term.on_controller_failover()
 
     async def _register_as_controller(self) -> FencedStore | None:
@@ -305,7 +376,23 @@ class Controller:
             )
         except (NodeExists, BadVersion):
             return None
+        except ConnectionLoss as error:
+            _logger.warning("Broker %d: the result of the controller election was lost: %s", self.broker_id, error)
+            return await self._recognize_own_election(node, epoch)
         assert isinstance(epoch_stat, Stat)
+        return FencedStore(self._store, epoch, epoch_stat.version)
+
+    async def _recognize_own_election(self, node: bytes, epoch: int) -> FencedStore | None:
+        """Returns the result of an election whose response was lost; None if this broker did not win it."""
+        try:
+            data, stat = await self._store.get(znodes.CONTROLLER)
+            epoch_data, epoch_stat = await self._store.get(znodes.CONTROLLER_EPOCH)
+        except NoNode:
+            return None
+        if stat.ephemeral_owner != self._store.session_id or data != node:
+            return None
+        if znodes.decode_controller_epoch(epoch_data) != epoch:
+            return None
         return FencedStore(self._store, epoch, epoch_stat.version)
 
     async def _give_up_controllership(self) -> None:
@@ -345,16 +432,39 @@ class Controller:
     def _on_session_state(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             # Immediately: a running event must not send any more commands.
+            if self._term is not None:
+                _logger.warning(
+                    "Broker %d lost its session with the coordination store and is no longer the controller",
+                    self.broker_id,
+                )
             self._resign()
         self._enqueue("elect", self._elect, once=True)
 
     def _resign(self) -> None:
+        if self._balance_timer is not None:
+            self._balance_timer.cancel()
         if self._term is not None:
             term, self._term = self._term, None
             self._active_controller_id = None
             term.on_controller_resignation()
 
     # ---- events
+
+    def _schedule_balance_check(self, seconds: float) -> None:
+        balance = self._balance
+        if balance is None or not balance.enable:
+            return
+
+        async def check(term: ControllerTerm) -> None:
+            try:
+                await term.rebalance_leaders(balance.percentage)
+            finally:
+                if term is self._term:
+                    self._schedule_balance_check(balance.check_interval_seconds)
+
+        self._balance_timer = asyncio.get_running_loop().call_later(
+            seconds, lambda: self._enqueue_if_active("leader balance", check)
+        )
 
     def _on_topic_node_event(self, event: WatchEvent) -> None:
         topic = event.path.removeprefix(f"{znodes.TOPICS}/")

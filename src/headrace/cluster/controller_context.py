@@ -3,7 +3,8 @@
 It is a cache of the coordination store. Only the controller's task uses it. Each election creates a new one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -95,6 +96,9 @@ class ControllerContext:
     def __init__(self, controller_id: int) -> None:
         self.controller_id = controller_id
         self.epoch = 0
+        self.leaders_write_isr = False
+        """True below `inter.broker.protocol.version` 2.7: leaders change ISRs in the store themselves, and notify the
+        controller seconds later. Then it reads the state of a partition before it decides."""
         self.brokers: dict[int, BrokerInfo] = {}
         """Registered brokers, including brokers that are shutting down."""
         self.shutting_down: set[int] = set()
@@ -108,6 +112,8 @@ class ControllerContext:
         """Partitions whose leader and ISR are unreadable in the store."""
         self.replicas_on_offline_dirs: dict[int, set[TopicPartition]] = {}
         """Broker id → partitions whose replica is in a failed log directory of that broker."""
+        self.reassigned_partitions: set[TopicPartition] = set()
+        """Partitions whose reassignment is in progress."""
         self.topics_to_be_deleted: set[str] = set()
         """Topics marked for deletion."""
         self.topics_ineligible_for_deletion: set[str] = set()
@@ -144,6 +150,15 @@ class ControllerContext:
         topic = self.topics.get(tp.topic)
         assignment = topic.partitions.get(tp.partition) if topic is not None else None
         return assignment if assignment is not None else ReplicaAssignment(())
+
+    def update_assignments(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Changes the replicas of existing partitions."""
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for tp, assignment in assignments.items():
+            by_topic.setdefault(tp.topic, {})[tp.partition] = assignment
+        for name, partitions in by_topic.items():
+            topic = self.topics[name]
+            self.topics[name] = replace(topic, partitions={**topic.partitions, **partitions})
 
     def has_partition(self, tp: TopicPartition) -> bool:
         topic = self.topics.get(tp.topic)
@@ -183,6 +198,7 @@ class ControllerContext:
             self.partition_status.pop(tp, None)
             self.leaderships.pop(tp, None)
             self.damaged_partitions.discard(tp)
+            self.reassigned_partitions.discard(tp)
             for failed in self.replicas_on_offline_dirs.values():
                 failed.discard(tp)
         self.topics.pop(topic, None)
@@ -213,4 +229,5 @@ class ControllerContext:
                 if not self.is_replica_online(broker_id, tp, include_shutting_down=True)
             ),
             controller_epoch=state.controller_epoch,
+            leader_recovery_state=state.leader_recovery_state,
         )

@@ -1,14 +1,18 @@
-"""Requests of brokers to the active controller: ElectLeaders, AlterPartition (ISR changes), ControlledShutdown."""
+"""Requests of brokers to the active controller: ElectLeaders, AlterPartition (ISR changes), ControlledShutdown,
+AllocateProducerIds."""
 
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.cluster.commands import NO_LEADER
+from headrace.cluster.bulk_reads import give_way
+from headrace.cluster.commands import NO_LEADER, RECOVERED, RECOVERING
 from headrace.cluster.controller_context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from headrace.cluster.controller_term import ControllerTerm
 from headrace.cluster.leader_election import Election
-from headrace.cluster.znodes import Leadership
+from headrace.cluster.metadata_image import is_other_topic
+from headrace.cluster.producer_id_manager import allocate_block
+from headrace.cluster.znodes import Leadership, ProducerIdBlock
 from headrace.common.errors import (
     ElectionNotNeededError,
     FencedLeaderEpochError,
@@ -17,13 +21,18 @@ from headrace.common.errors import (
     InvalidTopicError,
     InvalidUpdateVersionError,
     KafkaError,
+    NotControllerError,
     StaleBrokerEpochError,
-    UnknownLeaderEpochError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+UNCHECKED_EPOCH = -1
+"""The broker epoch of an ISR member whose leader does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,11 @@ class IsrChange:
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...] = ()
+    """The broker epochs of the ISR's members, in the same order (KIP-903); -1, or no epochs at all: not checked."""
+    leader_recovery_state: int = RECOVERED
+    topic_id: Uuid | None = None
+    """The topic id that the leader knows; None: not checked."""
 
 
 async def elect_leaders(
@@ -42,7 +56,8 @@ async def elect_leaders(
     candidates = list(context.partitions()) if partitions is None else list(dict.fromkeys(partitions))
     results: dict[TopicPartition, KafkaError | None] = {}
     needed: list[TopicPartition] = []
-    for tp in candidates:
+    for count, tp in enumerate(candidates, 1):
+        await give_way(count)
         error = _reason_for_no_election(context, election, tp)
         if error is None:
             needed.append(tp)
@@ -86,16 +101,24 @@ async def alter_isr(
         except KafkaError as error:
             results[tp] = error
             continue
-        if set(change.isr) == set(state.isr):
+        if _is_applied(state, change):
             results[tp] = state
         else:
-            updates[tp] = replace(state, isr=change.isr, controller_epoch=context.epoch)
+            updates[tp] = replace(
+                state,
+                isr=change.isr,
+                leader_recovery_state=change.leader_recovery_state,
+                controller_epoch=context.epoch,
+            )
     written = await term.fenced.update_leaderships(updates)
     for tp in updates:
         if tp in written:
             results[tp] = context.leaderships[tp] = written[tp]
         else:
             results[tp] = InvalidUpdateVersionError(f"Leader and ISR of {tp} were changed concurrently.")
+            for changed in await term.partitions.refresh([tp]):
+                # The leader waits for the newer state.
+                term.batch.add_leader_and_isr([broker_id], changed)
     if written:
         term.batch.add_update_metadata(written)
     return results
@@ -113,33 +136,76 @@ def _check_broker_epoch(context: ControllerContext, broker_id: int, broker_epoch
 def _check_isr_change(
     context: ControllerContext, tp: TopicPartition, broker_id: int, state: Leadership, change: IsrChange
 ) -> None:
+    """Raises the error of an invalid change. The order of the checks is Kafka's."""
+    if change.topic_id is not None and is_other_topic(context.topics[tp.topic].topic_id, change.topic_id):
+        raise UnknownTopicIdError(
+            f"Topic '{tp.topic}' has id {context.topics[tp.topic].topic_id}, not {change.topic_id}."
+        )
+    if change.leader_epoch > state.leader_epoch or change.partition_epoch > state.partition_epoch:
+        # This controller has not seen the leader's state: it was probably replaced.
+        raise NotControllerError(
+            f"The leader of {tp} has leader epoch {change.leader_epoch} and partition epoch {change.partition_epoch}; "
+            f"this controller knows only {state.leader_epoch} and {state.partition_epoch}."
+        )
     if change.leader_epoch < state.leader_epoch:
         raise FencedLeaderEpochError(
             f"Leader epoch {change.leader_epoch} of {tp} is old, the current one is {state.leader_epoch}."
         )
-    if change.leader_epoch > state.leader_epoch:
-        raise UnknownLeaderEpochError(
-            f"Leader epoch {change.leader_epoch} of {tp} is unknown, the current one is {state.leader_epoch}."
-        )
     if state.leader != broker_id:
         raise InvalidRequestError(f"Broker {broker_id} is not the leader of {tp}, broker {state.leader} is.")
-    if set(change.isr) == set(state.isr):
+    if _is_applied(state, change):
         return  # a retry after a lost response
     if change.partition_epoch != state.partition_epoch:
         raise InvalidUpdateVersionError(
             f"Partition epoch {change.partition_epoch} of {tp} is not the current one, {state.partition_epoch}."
         )
+    _check_isr(context, tp, broker_id, change)
+    if change.leader_recovery_state == RECOVERING and (len(change.isr) > 1 or state.leader_recovery_state == RECOVERED):
+        raise InvalidRequestError(
+            f"Partition {tp} cannot change to leader recovery state RECOVERING with ISR {list(change.isr)}."
+        )
+    ineligible = _ineligible_replicas(context, tp, state, change)
+    if ineligible:
+        raise IneligibleReplicaError(
+            f"The ISR of {tp} cannot be {list(change.isr)}: brokers {ineligible} are offline or have restarted."
+        )
+
+
+def _is_applied(state: Leadership, change: IsrChange) -> bool:
+    return set(change.isr) == set(state.isr) and change.leader_recovery_state == state.leader_recovery_state
+
+
+def _check_isr(context: ControllerContext, tp: TopicPartition, broker_id: int, change: IsrChange) -> None:
     isr = set(change.isr)
-    if broker_id not in isr or len(isr) != len(change.isr) or not isr <= set(context.assignment(tp).replicas):
+    if (
+        broker_id not in isr
+        or len(isr) != len(change.isr)
+        or not isr <= set(context.assignment(tp).replicas)
+        or len(change.broker_epochs) not in (0, len(change.isr))
+    ):
         raise InvalidRequestError(
             f"Invalid ISR {list(change.isr)} for {tp} with leader {broker_id}: it must contain the leader, "
-            f"no duplicates, and only assigned replicas."
+            f"no duplicates, only assigned replicas, and all or no broker epochs."
         )
-    offline = [
-        replica for replica in change.isr if replica not in state.isr and not context.is_replica_online(replica, tp)
-    ]
-    if offline:
-        raise IneligibleReplicaError(f"Brokers {offline} are offline and cannot join the ISR of {tp}.")
+
+
+def _ineligible_replicas(
+    context: ControllerContext, tp: TopicPartition, state: Leadership, change: IsrChange
+) -> list[int]:
+    """Returns the members of a proposed ISR that are offline, or have restarted since the leader learned their epoch.
+
+    A restarted broker may have lost records that it had acknowledged to the leader before (KIP-903).
+    """
+    epochs = change.broker_epochs or (UNCHECKED_EPOCH,) * len(change.isr)
+    ineligible: list[int] = []
+    for replica, epoch in zip(change.isr, epochs, strict=True):
+        broker = context.brokers.get(replica)
+        joins = replica not in state.isr
+        if (joins and not context.is_replica_online(replica, tp)) or (
+            epoch != UNCHECKED_EPOCH and (broker is None or broker.epoch != epoch)
+        ):
+            ineligible.append(replica)
+    return ineligible
 
 
 async def controlled_shutdown(term: ControllerTerm, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
@@ -155,7 +221,20 @@ async def controlled_shutdown(term: ControllerTerm, broker_id: int, broker_epoch
         and not context.is_queued_for_deletion(tp)
     ]
     led = [tp for tp in replicated if context.leaderships[tp].leader == broker_id]
-    await term.partitions.handle_state_changes(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
     followed = [tp for tp in replicated if context.leaderships[tp].leader != broker_id]
+    await term.partitions.handle_state_changes(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
+    await term.batch.send()  # new leaders first: until then their partitions are not available
     await term.replicas.handle_state_changes([Replica(tp, broker_id) for tp in followed], ReplicaStatus.OFFLINE)
-    return {tp for tp in replicated if context.leaderships[tp].leader == broker_id}
+    remaining = {tp for tp in replicated if context.leaderships[tp].leader == broker_id}
+    _logger.info(
+        "Controlled shutdown of broker %d: moved %d leaderships, %d remain because no other replica is in sync",
+        broker_id,
+        len(led) - len(remaining),
+        len(remaining),
+    )
+    return remaining
+
+
+async def allocate_producer_ids(term: ControllerTerm, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+    _check_broker_epoch(term.context, broker_id, broker_epoch)
+    return await allocate_block(term.store, broker_id)

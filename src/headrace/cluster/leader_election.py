@@ -9,12 +9,15 @@
 | controlled shutdown | online, in the ISR, and not shutting down        | without brokers that are shutting down    |
 
 Each function returns the new leader and ISR with a new leader epoch, or None if no replica is eligible. An unclean
-leader may lack acknowledged records; those are lost.
+leader may lack acknowledged records; those are lost. Its leader recovery state is RECOVERING (KIP-704) until it reports
+that it has recovered.
 """
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from enum import Enum
 
+from headrace.cluster.commands import RECOVERING
 from headrace.cluster.znodes import Leadership, ReplicaAssignment
 
 
@@ -39,7 +42,7 @@ def elect_for_offline(
     if unclean:
         for candidate in assignment.replicas:
             if candidate in online:
-                return state.new_leader(candidate, (candidate,))
+                return replace(state.new_leader(candidate, (candidate,)), leader_recovery_state=RECOVERING)
     return None
 
 

@@ -18,10 +18,15 @@ from headrace.cluster.commands import (
     UpdateMetadata,
 )
 from headrace.common.errors import StaleControllerEpochError
-from headrace.common.ids import Uuid
+from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
 
 NO_CONTROLLER = -1
+
+
+def is_other_topic(known: Uuid, named: Uuid) -> bool:
+    """Returns True if two topics with the same name have different ids. Before Kafka 2.8 topics had none."""
+    return known != named and ZERO_UUID not in (known, named)
 
 
 class TopicImage:
@@ -149,7 +154,7 @@ class MetadataImage:
                     self._remove_topic(topic)
                     deleted_topics[topic.name] = None
                 continue
-            if topic is not None and topic.topic_id != state.topic_id:
+            if topic is not None and is_other_topic(topic.topic_id, state.topic_id):
                 # Deleted and recreated without this broker learning of the deletion: drop the old topic.
                 deleted += [old.tp for old in topic.partitions.values()]
                 self._remove_topic(topic)
@@ -158,8 +163,11 @@ class MetadataImage:
             if topic is None:
                 topic = TopicImage(state.tp.topic, state.topic_id)
                 self._topics[topic.name] = topic
-                self._names[topic.topic_id] = topic.name
                 new_topics[topic.name] = None
+            elif topic.topic_id == ZERO_UUID:
+                topic.topic_id = state.topic_id
+            if topic.topic_id != ZERO_UUID:
+                self._names[topic.topic_id] = topic.name
             if topic.partitions.get(state.tp.partition) != state:
                 topic.partitions[state.tp.partition] = state
                 changed.append(state)

@@ -4,6 +4,7 @@ The zxid of the broker's node is the broker epoch: it changes with every restart
 """
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 
@@ -20,11 +21,10 @@ _logger = logging.getLogger(__name__)
 async def prepare_cluster(store: CoordinationStore, random: Random) -> str:
     """Creates the missing nodes of a cluster in one step. Returns the cluster id."""
     while True:
-        try:
-            data, _ = await store.get(znodes.CLUSTER_ID)
-            return znodes.decode_cluster_id(data)
-        except NoNode:
-            pass
+        existing = await read_cluster_id(store)
+        if existing is not None:
+            await _create_missing_paths(store)
+            return existing
         missing: list[Operation] = [
             Create(path) for path in znodes.PERSISTENT_PATHS if await store.exists(path) is None
         ]
@@ -42,13 +42,47 @@ async def prepare_cluster(store: CoordinationStore, random: Random) -> str:
         return cluster_id
 
 
+async def read_cluster_id(store: CoordinationStore) -> str | None:
+    try:
+        data, _ = await store.get(znodes.CLUSTER_ID)
+    except NoNode:
+        return None
+    return znodes.decode_cluster_id(data)
+
+
+async def _create_missing_paths(store: CoordinationStore) -> None:
+    """Creates nodes that a cluster of an older version does not have."""
+    stats = await asyncio.gather(*(store.exists(path) for path in znodes.PERSISTENT_PATHS))
+    for path, stat in zip(znodes.PERSISTENT_PATHS, stats, strict=True):
+        if stat is None:
+            with contextlib.suppress(NodeExists):
+                await store.create(path)
+
+
+async def generate_broker_id(store: CoordinationStore, reserved_max_id: int) -> int:
+    """Returns a new broker id, greater than `reserved_max_id`: each version of /brokers/seqid is used once."""
+    # Kafka writes and reads no data. With the session id, the store recognizes its own write after a lost connection.
+    marker = b"%d" % store.session_id
+    while True:
+        try:
+            stat = await store.set(znodes.BROKER_SEQUENCE, marker)
+        except NoNode:
+            with contextlib.suppress(NodeExists):
+                await store.create(znodes.BROKER_SEQUENCE)
+            continue
+        broker_id = reserved_max_id + stat.version
+        _logger.info("Generated broker id %d", broker_id)
+        return broker_id
+
+
 async def register_broker(
     store: CoordinationStore, broker: BrokerInfo, clock: Clock, *, wait_seconds: float = 0.0
 ) -> BrokerInfo:
     """Registers a live broker. Returns it with its epoch.
 
     After a crash the broker's previous registration exists until its session expires. Therefore waits `wait_seconds`
-    before it concludes that another broker has the id and raises DuplicateBrokerRegistrationError.
+    before it concludes that another broker has the id and raises DuplicateBrokerRegistrationError. A registration of
+    the same session is the broker's own, and is updated.
     """
     path = znodes.broker_path(broker.id)
     data = znodes.encode_broker(broker, clock.time_ms())
@@ -59,6 +93,9 @@ async def register_broker(
                     await store.create(path, data, ephemeral=True)
                     break
                 except NodeExists:
+                    if await _is_own(store, path):
+                        await store.set(path, data)
+                        break
                     if not wait_seconds:
                         raise
                     _logger.info("Broker id %d is still registered; waiting for the old session to expire", broker.id)
@@ -73,6 +110,11 @@ async def register_broker(
     registered = replace(broker, epoch=stat.czxid)
     _logger.info("Registered broker %d with epoch %d", broker.id, registered.epoch)
     return registered
+
+
+async def _is_own(store: CoordinationStore, path: str) -> bool:
+    stat = await store.exists(path)
+    return stat is not None and stat.ephemeral_owner == store.session_id
 
 
 async def _wait_for_deletion(store: CoordinationStore, path: str) -> None:

@@ -8,9 +8,10 @@ ISR.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.cluster.bulk_reads import give_way
 from headrace.cluster.command_batch import CommandBatch
 from headrace.cluster.commands import NO_LEADER
 from headrace.cluster.controller_context import ControllerContext, Replica, ReplicaStatus
@@ -30,11 +31,12 @@ class ReplicaStateMachine:
         self._store = store
         self._batch = batch
 
-    def initialize_states(self) -> None:
+    async def initialize_states(self) -> None:
         """Sets the states of all replicas after a controller failover. An offline replica of a topic that is queued for
         deletion is ineligible for deletion from the start."""
         context = self._context
-        for replica in context.replicas_of(context.partitions()):
+        for count, replica in enumerate(context.replicas_of(context.partitions()), 1):
+            await give_way(count)
             if context.is_replica_online(replica.broker_id, replica.tp):
                 context.replica_status[replica] = ReplicaStatus.ONLINE
             elif context.is_queued_for_deletion(replica.tp):
@@ -47,7 +49,8 @@ class ReplicaStateMachine:
         is illegal."""
         legal: list[Replica] = []
         refused: list[Replica] = []
-        for replica in replicas:
+        for count, replica in enumerate(replicas, 1):
+            await give_way(count)
             try:
                 self._check(replica, target)
             except IllegalTransition:
@@ -56,9 +59,14 @@ class ReplicaStateMachine:
                 legal.append(replica)
         if target is ReplicaStatus.OFFLINE:
             await self._stop(legal)
-        for replica in legal:
+        for count, replica in enumerate(legal, 1):
+            await give_way(count)
             if target is ReplicaStatus.ONLINE:
                 self._start(replica)
+            elif target is ReplicaStatus.NEW:
+                # Of a new partition it gets its LeaderAndIsr with the first leader.
+                if replica.tp in self._context.leaderships:
+                    self._batch.add_leader_and_isr([replica.broker_id], replica.tp, is_new=True)
             elif target is ReplicaStatus.DELETION_STARTED:
                 self._batch.add_stop_replica(replica.broker_id, replica.tp, delete=True)
             self._transition(replica, target)
@@ -73,8 +81,7 @@ class ReplicaStateMachine:
             raise IllegalTransition(f"Replica {replica} cannot change from {current.value} to {target.value}.")
 
     def _transition(self, replica: Replica, target: ReplicaStatus) -> None:
-        """Changes the state of a replica. No other function does."""
-        self._check(replica, target)
+        """Changes the state of a replica, after `_check`. No other function does."""
         current = self._context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
         if target is ReplicaStatus.NON_EXISTENT:
             self._context.replica_status.pop(replica, None)
@@ -83,7 +90,7 @@ class ReplicaStateMachine:
         _logger.debug("Replica %s: %s -> %s", replica, current.value, target.value)
 
     def _start(self, replica: Replica) -> None:
-        # A New replica gets its LeaderAndIsr when the partition has a leader; a replica of a deleted topic gets none.
+        # A New replica has got its LeaderAndIsr; a replica of a deleted topic gets none.
         is_new = self._context.replica_status.get(replica) is ReplicaStatus.NEW
         if not is_new and not self._context.is_queued_for_deletion(replica.tp):
             self._batch.add_leader_and_isr([replica.broker_id], replica.tp)
@@ -98,7 +105,8 @@ class ReplicaStateMachine:
             if tp in self._context.leaderships and not self._context.is_queued_for_deletion(tp):
                 offline.setdefault(tp, set()).add(broker_id)
         changed = await self._remove_from_isr(offline)
-        for tp, brokers in offline.items():
+        for count, (tp, brokers) in enumerate(offline.items(), 1):
+            await give_way(count)
             if tp in changed:
                 online_brokers = self._context.online_replicas(tp, include_shutting_down=True) - brokers
                 self._batch.add_leader_and_isr(online_brokers, tp)
@@ -112,19 +120,33 @@ class ReplicaStateMachine:
         """
         pending = dict(offline)
         changed: set[TopicPartition] = set()
+        states: Mapping[TopicPartition, object]
+        if self._context.leaders_write_isr:
+            states = await self._store.read_leaderships(pending)
+        else:
+            # The first attempt uses the known states: the compare-and-set fails if they are not current.
+            states = {tp: self._context.leaderships[tp] for tp in pending}
         while pending:
             updates: dict[TopicPartition, Leadership] = {}
-            for tp, brokers in list(pending.items()):
-                state = await self._store.read_leadership(tp)
-                del pending[tp]
-                if state is None or not (brokers & {*state.isr, state.leader}):
+            for count, (tp, state) in enumerate(states.items(), 1):
+                await give_way(count)
+                brokers = pending[tp]
+                if not isinstance(state, Leadership) or not (brokers & {*state.isr, state.leader}):
                     continue
                 isr = tuple(replica for replica in state.isr if replica not in brokers) or state.isr
                 leader = NO_LEADER if state.leader in brokers else state.leader
                 if (leader, isr) != (state.leader, state.isr):
                     updates[tp] = replace(state.new_leader(leader, isr), controller_epoch=self._context.epoch)
             written = await self._store.update_leaderships(updates)
+            if written:
+                leaderless = sum(state.leader == NO_LEADER for state in written.values())
+                _logger.info(
+                    "Removed offline replicas from the ISR of %d partitions; %d of them have no leader",
+                    len(written),
+                    leaderless,
+                )
             self._context.leaderships.update(written)
             changed.update(written)
             pending = {tp: offline[tp] for tp in updates if tp not in written}
+            states = await self._store.read_leaderships(pending)
         return changed

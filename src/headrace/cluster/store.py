@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from headrace.cluster.bulk_reads import read_many
 from headrace.common.errors import HeadraceError
 
 ANY_VERSION = -1
@@ -231,7 +232,5 @@ async def tree_deletions(store: CoordinationStore, path: str) -> list[Operation]
         names = await store.children(path)
     except NoNode:
         return []
-    operations: list[Operation] = []
-    for name in names:
-        operations += await tree_deletions(store, f"{path}/{name}")
-    return [*operations, Delete(path)]
+    subtrees = await read_many(names, lambda name: tree_deletions(store, f"{path}/{name}"))
+    return [*(operation for operations in subtrees.values() for operation in operations), Delete(path)]

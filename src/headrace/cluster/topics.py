@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.cluster import znodes
-from headrace.cluster.assignment import assign_replicas
 from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.config_store import ConfigEntity, notification
 from headrace.cluster.registration import read_brokers
@@ -25,6 +24,7 @@ from headrace.cluster.store import (
     StoreError,
 )
 from headrace.cluster.znodes import ReplicaAssignment, TopicAssignment
+from headrace.common.assignment import assign_replicas
 from headrace.common.errors import (
     HeadraceError,
     InvalidPartitionsError,
@@ -35,7 +35,7 @@ from headrace.common.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from headrace.common.ids import Random, random_uuid
+from headrace.common.ids import ZERO_UUID, Random, random_uuid
 
 MAX_TOPIC_NAME_LENGTH = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -44,6 +44,9 @@ BROKER_DEFAULT = -1
 
 _TOPICS_PER_WRITE = 100
 """ZooKeeper accepts at most 1 MB in one step, and larger steps would block the event loop for too long."""
+
+_ATTEMPTS = 5
+"""How often a topic is written if others change its configs at the same time."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -99,12 +102,15 @@ class TopicAdmin:
         default_partitions: Callable[[], int] = lambda: 1,
         default_replication_factor: Callable[[], int] = lambda: 1,
         check_config: ConfigCheck = lambda _topic, _configs: None,
+        has_topic_ids: bool = True,
     ):
+        """Without `has_topic_ids` new topics get no id: older brokers of the cluster would lose it."""
         self._store = store
         self._random = random
         self._default_partitions = default_partitions
         self._default_replication_factor = default_replication_factor
         self._check_config = check_config
+        self._has_topic_ids = has_topic_ids
         self._creating = asyncio.Lock()
         """Held from the check of a name until the topic exists: the store itself accepts names that collide."""
 
@@ -179,7 +185,7 @@ class TopicAdmin:
         names.add(spec.name)
         return TopicAssignment(
             spec.name,
-            random_uuid(self._random),
+            random_uuid(self._random) if self._has_topic_ids else ZERO_UUID,
             {partition: ReplicaAssignment(tuple(ids)) for partition, ids in replicas.items()},
         )
 
@@ -203,12 +209,22 @@ class TopicAdmin:
         factor = spec.replication_factor
         if factor == BROKER_DEFAULT:
             factor = self._default_replication_factor()
-        return assign_replicas(list(brokers.values()), partitions, factor, self._random)
+        return assign_replicas(_racks(brokers), partitions, factor, self._random)
 
     async def _write(
         self, planned: Sequence[tuple[TopicSpec, TopicAssignment]]
     ) -> list[TopicAssignment | HeadraceError]:
         """Writes topics in one step. If another broker has created one of them meanwhile, writes each on its own."""
+        for _ in range(_ATTEMPTS - 1):
+            results = await self._try_to_write(planned)
+            # The configs of a topic that does not exist were created or deleted meanwhile: try again.
+            if len(planned) > 1 or not isinstance(results[0], NodeExists | NoNode):
+                return results
+        return await self._try_to_write(planned)
+
+    async def _try_to_write(
+        self, planned: Sequence[tuple[TopicSpec, TopicAssignment]]
+    ) -> list[TopicAssignment | HeadraceError]:
         try:
             operations = [operation for topic in planned for operation in await self._operations(*topic)]
             await self._store.multi(operations)
@@ -297,7 +313,7 @@ class TopicAdmin:
             ids = sorted(brokers)
             start = next((position for position, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
             added = assign_replicas(
-                list(brokers.values()),
+                _racks(brokers),
                 total - count,
                 len(first_replicas),
                 self._random,
@@ -363,6 +379,10 @@ class TopicNames:
 
 def _unknown(topic: str) -> UnknownTopicOrPartitionError:
     return UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist.")
+
+
+def _racks(brokers: Mapping[int, BrokerInfo]) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in brokers.values()}
 
 
 def _check_manual_assignment(

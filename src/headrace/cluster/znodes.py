@@ -8,7 +8,9 @@
 /config/topics/<topic>  /config/brokers/<id> dynamic configs; <default> is the entity of all brokers
 /config/changes/config_change_<n>            notification of changed configs
 /admin/delete_topics/<topic>                 a topic marked for deletion
-/isr_change_notification/isr_change_<n>      written by old brokers that change ISRs themselves
+/admin/reassign_partitions                   partitions that an older tool moves to other replicas
+/admin/preferred_replica_election            partitions whose preferred replica is to become the leader
+/isr_change_notification/isr_change_<n>      partitions whose leaders changed the ISR themselves
 /log_dir_event_notification/log_dir_event_<n> notification of a failed log directory
 /cluster/id  /brokers/seqid  /latest_producer_id_block  /feature
 
@@ -16,14 +18,14 @@ Each node has an `encode_` and a `decode_` function. Unreadable data raises Dama
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
+from headrace.cluster.commands import RECOVERED, BrokerEndpoint, BrokerInfo
 from headrace.common.errors import HeadraceError
-from headrace.common.ids import Uuid
+from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
 
 BROKER_IDS = "/brokers/ids"
@@ -52,6 +54,7 @@ GROUP_CONFIGS = "groups"
 CLIENT_METRICS_CONFIGS = "client-metrics"
 
 INITIAL_CONTROLLER_EPOCH = 0
+_FEATURES_ENABLED = 1
 
 PERSISTENT_PATHS = (
     "/consumers",
@@ -246,6 +249,21 @@ class ReplicaAssignment:
         """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def reassign_to(self, target: Sequence[int]) -> "ReplicaAssignment":
+        """Returns the assignment during a reassignment to `target`."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        return ReplicaAssignment(
+            replicas,
+            adding=tuple(replica for replica in replicas if replica not in origin),
+            removing=tuple(replica for replica in replicas if replica not in target),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
@@ -253,32 +271,36 @@ class TopicAssignment:
 
     topic: str
     topic_id: Uuid
+    """ZERO_UUID if the topic has no id: it was created with `inter.broker.protocol.version` below 2.8."""
     partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
     partitions = sorted(assignment.partitions.items())
-    return _encode(
-        {
-            "removing_replicas": {
-                str(partition): list(replicas.removing) for partition, replicas in partitions if replicas.removing
-            },
-            "partitions": {str(partition): list(replicas.replicas) for partition, replicas in partitions},
-            "topic_id": str(assignment.topic_id),
-            "adding_replicas": {
-                str(partition): list(replicas.adding) for partition, replicas in partitions if replicas.adding
-            },
-            "version": 3,
-        }
-    )
+    fields: dict[str, object] = {
+        "removing_replicas": {
+            str(partition): list(replicas.removing) for partition, replicas in partitions if replicas.removing
+        },
+        "partitions": {str(partition): list(replicas.replicas) for partition, replicas in partitions},
+        "topic_id": str(assignment.topic_id),
+        "adding_replicas": {
+            str(partition): list(replicas.adding) for partition, replicas in partitions if replicas.adding
+        },
+        "version": 3,
+    }
+    if assignment.topic_id == ZERO_UUID:
+        del fields["topic_id"]
+    return _encode(fields)
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     fields = _Fields(topic_path(topic), data)
-    try:
-        topic_id = Uuid.parse(fields.text("topic_id"))
-    except HeadraceError as error:
-        raise fields.damaged(str(error)) from None
+    topic_id = ZERO_UUID
+    if "topic_id" in fields.parsed:
+        try:
+            topic_id = Uuid.parse(fields.text("topic_id"))
+        except HeadraceError as error:
+            raise fields.damaged(str(error)) from None
     adding = fields.mapping("adding_replicas", {})
     removing = fields.mapping("removing_replicas", {})
     partitions: dict[int, ReplicaAssignment] = {}
@@ -302,6 +324,7 @@ class Leadership:
     isr: tuple[int, ...]
     controller_epoch: int
     partition_epoch: int = 0
+    leader_recovery_state: int = RECOVERED
 
     def new_leader(self, leader: int, isr: tuple[int, ...] | None = None) -> "Leadership":
         """Returns a copy with this leader and the next leader epoch, even if the leader stays the same."""
@@ -309,15 +332,16 @@ class Leadership:
 
 
 def encode_leadership(state: Leadership) -> bytes:
-    return _encode(
-        {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
-        }
-    )
+    fields = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.leader_recovery_state != RECOVERED:
+        fields["leader_recovery_state"] = state.leader_recovery_state
+    return _encode(fields)
 
 
 def decode_leadership(tp: TopicPartition, data: bytes, version: int) -> Leadership:
@@ -328,6 +352,7 @@ def decode_leadership(tp: TopicPartition, data: bytes, version: int) -> Leadersh
         isr=fields.numbers(fields.parsed.get("isr"), "isr"),
         controller_epoch=fields.number("controller_epoch"),
         partition_epoch=version,
+        leader_recovery_state=fields.number("leader_recovery_state", RECOVERED),
     )
 
 
@@ -406,6 +431,44 @@ def encode_isr_change(partitions: list[TopicPartition]) -> bytes:
     return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
 
 
+def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    """Returns the partitions of an ISR change notification, or of a requested preferred replica election."""
+    fields = _Fields(path, data)
+    entries = fields.parsed.get("partitions")
+    partitions: list[TopicPartition] = []
+    for entry in entries if isinstance(entries, list) else [None]:
+        topic, partition = (entry.get("topic"), entry.get("partition")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(topic, str) or type(partition) is not int:
+            raise fields.damaged("'partitions' is not a list of topics and partitions")
+        partitions.append(TopicPartition(topic, partition))
+    return partitions
+
+
+def encode_preferred_election(partitions: list[TopicPartition]) -> bytes:
+    return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    return _encode(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+                for tp, replicas in targets.items()
+            ],
+        }
+    )
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Returns the replicas by partition of a reassignment that an older tool has requested."""
+    fields = _Fields(REASSIGN_PARTITIONS, data)
+    targets: dict[TopicPartition, tuple[int, ...]] = {}
+    for tp, entry in zip(decode_partitions(REASSIGN_PARTITIONS, data), fields.parsed["partitions"], strict=True):
+        targets[tp] = fields.numbers(entry.get("replicas"), "replicas")
+    return targets
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
     return _encode({"version": "1", "id": cluster_id})
 
@@ -434,6 +497,20 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     return ProducerIdBlock(fields.number("broker"), fields.number("block_start"), fields.number("block_end"))
 
 
-def encode_feature() -> bytes:
-    """Returns the node for enabled feature versioning without finalized features."""
-    return _encode({"version": 2, "status": 1, "features": {}})
+def encode_feature(levels: Mapping[str, int] | None = None) -> bytes:
+    """Returns the node for enabled feature versioning with these finalized features."""
+    return _encode({"version": 2, "status": _FEATURES_ENABLED, "features": dict(levels or {})})
+
+
+def decode_feature(data: bytes) -> dict[str, int]:
+    """Returns the levels of the finalized features. Version 1 of the node has a range for each."""
+    fields = _Fields(FEATURE, data)
+    if fields.number("status") != _FEATURES_ENABLED:
+        return {}
+    levels: dict[str, int] = {}
+    for name, value in fields.mapping("features", {}).items():
+        level = value.get("max_version_level") if isinstance(value, dict) else value
+        if type(level) is not int:
+            raise fields.damaged(f"the level of feature {name!r} is not a number")
+        levels[name] = level
+    return levels

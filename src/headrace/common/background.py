@@ -10,11 +10,13 @@ to a BackgroundRunner as two functions:
 import heapq
 import itertools
 import queue
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headrace.common.clock import Clock
+
+Result = TypeVar("Result")
 
 
 class WorkResult:
@@ -43,6 +45,30 @@ class BackgroundRunner(Protocol):
     """Runs blocking work outside the owner's thread."""
 
     def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None: ...
+
+
+class OwnedRunner(BackgroundRunner, Protocol):
+    """A runner whose owner calls `drain` to run the `done` functions of finished work."""
+
+    def drain(self, wait: bool = False) -> None:
+        """Runs the `done` functions of finished work. With `wait`, waits until all work is finished."""
+        ...
+
+    def close(self) -> None:
+        """Waits for all work."""
+        ...
+
+
+class RunnerFactory(Protocol):
+    """Creates a runner with a number of threads. The runner calls `wake` when its owner should call `drain`."""
+
+    def __call__(self, threads: int, wake: Callable[[], None]) -> OwnedRunner: ...
+
+
+class RunInThread(Protocol):
+    """Runs blocking work outside the loop's thread. Returns its result."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
 
 
 class InlineRunner:

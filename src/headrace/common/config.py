@@ -25,6 +25,8 @@ class ConfigType(Enum):
     BOOLEAN = "boolean"
     STRING = "string"
     LIST = "list"
+    PASSWORD = "password"
+    """A string that is never shown."""
 
 
 def invalid_value(name: str, value: object, problem: str) -> ConfigError:
@@ -192,6 +194,7 @@ _PARSERS: dict[ConfigType, Callable[[object], Any]] = {
     ConfigType.BOOLEAN: _parse_boolean,
     ConfigType.STRING: _parse_string,
     ConfigType.LIST: _parse_list,
+    ConfigType.PASSWORD: _parse_string,
 }
 
 

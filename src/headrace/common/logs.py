@@ -60,25 +60,32 @@ class RateLimitedLog:
 class LineFormatter(logging.Formatter):
     """Formats an event as one line, even if a client's name contains line breaks. Only a traceback adds lines."""
 
+    def __init__(self, source: str = ""):
+        """`source` comes before the logger's name, if several processes write to one log."""
+        super().__init__()
+        self._source = f"[{source}] " if source else ""
+
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         level = _SHORT_LEVELS.get(record.levelname, record.levelname)
         message = _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", record.getMessage())
-        line = f"{moment}.{int(record.msecs):03d} {level:<5} {record.name.removeprefix('headrace.')}  {message}"
+        name = record.name.removeprefix("headrace.")
+        line = f"{moment}.{int(record.msecs):03d} {level:<5} {self._source}{name}  {message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
 
 
-def set_up_logging(levels: Iterable[str] = (), stream: TextIO | None = None) -> logging.Handler:
-    """Sends all logs to a stream (default: standard error) and sets log levels (default: INFO).
+def set_up_logging(levels: Iterable[str] = (), stream: TextIO | None = None, source: str = "") -> logging.Handler:
+    """Sends all logs to a stream (default: standard error) and sets log levels (default: INFO). Each line names its
+    `source`, if there is one.
 
     A level is `DEBUG` for all loggers, or `broker.dispatch=DEBUG` for one logger and its children. Returns the
     handler, so that callers can remove it.
     """
     logger_levels = [_parse_level(text) for text in levels]
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(LineFormatter(source))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)

@@ -20,6 +20,7 @@ Owned by the broker's event loop. Does no I/O: the broker provides a `PartitionL
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
@@ -142,6 +143,8 @@ class CoordinatorRuntime(Generic[S]):
         self._call_soon = call_soon
         self._load_bytes = load_bytes
         self._coordinators: dict[int, _PartitionCoordinator[S]] = {}
+        self._loading: deque[_PartitionCoordinator[S]] = deque()
+        """The partitions that are not completely loaded. After a failover there may be many of them."""
 
     # ---- loading and unloading
 
@@ -170,7 +173,10 @@ class CoordinatorRuntime(Generic[S]):
         context = ShardContext(partition, self._clock, self._timer, run)
         coordinator = _PartitionCoordinator(partition, leader_epoch, log, self._make_shard(context), context)
         self._coordinators[partition] = coordinator
-        self._load_slice(coordinator)
+        if self._loading or not self._load_slice(coordinator):
+            self._loading.append(coordinator)
+            if len(self._loading) == 1:
+                self._call_soon(self._load_next)
 
     def unload(self, partition: int, leader_epoch: int | None = None) -> None:
         """Unloads a partition that this broker no longer leads. Ignored if a newer leader epoch was loaded since."""
@@ -193,11 +199,20 @@ class CoordinatorRuntime(Generic[S]):
         for partition in list(self._coordinators):
             self.unload(partition)
 
-    def _load_slice(self, coordinator: _PartitionCoordinator[S]) -> None:
+    def _load_next(self) -> None:
+        """Loads a slice of the first partition. One slice in each step of the loop, so that others have their turns."""
+        if self._load_slice(self._loading[0]):
+            self._loading.popleft()
+        if self._loading:
+            self._call_soon(self._load_next)
+
+    def _load_slice(self, coordinator: _PartitionCoordinator[S]) -> bool:
+        """Replays some batches. Returns True if the coordinator is loaded, or does not have to be loaded any more."""
         if coordinator.state is not _State.LOADING:
-            return
+            return True
         try:
-            done = self._replay_slice(coordinator)
+            if not self._replay_slice(coordinator):
+                return False
         except Exception as error:
             coordinator.state = _State.FAILED
             topic_partition = self.topic, coordinator.partition
@@ -211,10 +226,7 @@ class CoordinatorRuntime(Generic[S]):
                 _logger.exception(
                     "Failed to load coordinator %s-%d; its groups or transactions are unavailable", *topic_partition
                 )
-            return
-        if not done:
-            self._call_soon(partial(self._load_slice, coordinator))
-            return
+            return True
         coordinator.state = _State.ACTIVE
         coordinator.last_written = coordinator.next_offset - 1
         coordinator.shard.on_loaded()
@@ -222,6 +234,7 @@ class CoordinatorRuntime(Generic[S]):
             _logger.info(
                 "Loaded coordinator %s-%d up to offset %d", self.topic, coordinator.partition, coordinator.next_offset
             )
+        return True
 
     def _replay_slice(self, coordinator: _PartitionCoordinator[S]) -> bool:
         """Replays some batches. Returns True if no batches are left."""

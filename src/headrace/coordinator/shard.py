@@ -45,6 +45,10 @@ class ShardContext:
         """Returns the monotonic time, for deadlines."""
         return round(self._clock.monotonic() * 1000)
 
+    def run(self, operation: Callable[[], CoordinatorResult[None]]) -> None:
+        """Runs an operation now."""
+        self._run(operation)
+
     def schedule(self, key: Hashable, delay_ms: int, operation: Callable[[], CoordinatorResult[None]]) -> None:
         """Runs an operation after a delay. Replaces the timer with the same key."""
         self.cancel(key)

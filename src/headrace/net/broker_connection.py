@@ -47,7 +47,7 @@ _error_code = struct.Struct(">h").unpack_from
 
 
 class ClientTransport(Protocol):
-    """The interface of a connection's transport: `headrace.net.transport.PlainTransport`, or the TLS transport of
+    """The interface of a connection's transport: `headrace.net.transport.PlainClientTransport`, or the TLS transport of
     `dialer`. `send` is called only while writing is not paused."""
 
     def send(self, response: Frame) -> None: ...

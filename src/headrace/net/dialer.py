@@ -10,7 +10,7 @@ import ssl
 from typing import Any, Protocol
 
 from headrace.net.broker_connection import BrokerConnection
-from headrace.net.transport import IN_MEMORY, Frame, PlainTransport
+from headrace.net.transport import IN_MEMORY, Frame, PlainClientTransport
 
 _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -77,7 +77,7 @@ class SocketDialer:
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, host: str, connection: BrokerConnection
     ) -> None:
         if self._ssl_context is None:
-            connection.connection_made(PlainTransport(loop, sock, connection))
+            connection.connection_made(PlainClientTransport(loop, sock, connection))
             return
         # From here on asyncio owns the socket, even if this fails.
         await loop.create_connection(
@@ -86,7 +86,7 @@ class SocketDialer:
 
 
 class _TlsProtocol(asyncio.BufferedProtocol):
-    """Adapts asyncio's TLS transport to a connection, which expects a `PlainTransport`."""
+    """Adapts asyncio's TLS transport to a connection, which expects a `PlainClientTransport`."""
 
     def __init__(self, connection: BrokerConnection):
         self._connection = connection

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headrace.common.clock import Clock
 from headrace.common.logs import RateLimitedLog
 from headrace.common.metrics import Metrics
-from headrace.net.connection import FrameHandler, ServerConnection
+from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.limits import Limits
 from headrace.net.listeners import (
     OPTIONS_ARE_INHERITED,
@@ -68,7 +68,8 @@ class SocketServer:
         self.memory = ReceiveMemory(limits.request_max_bytes, limits.queued_max_bytes)
         self.endpoints: list[BoundListener] = []
         """The open listeners, in order; empty before `start`."""
-        self.connections: set[ServerConnection] = set()
+        self.connections: dict[ServerConnection, None] = {}
+        """The open connections, in the order in which they were accepted."""
         self.connections_total = 0
         self.rejected = 0
         """The number of connections refused because of a limit."""
@@ -111,10 +112,7 @@ class SocketServer:
         self._loop = asyncio.get_running_loop()
         self._senders = SenderThreads(self._loop, SENDER_THREADS)
         try:
-            for listener in self._listeners:
-                socks = open_listener(listener, self.limits)
-                self._listening += [_Listening(listener.name, sock) for sock in socks]
-                self.endpoints.append(BoundListener(listener.name, listener.host, socks[0].getsockname()[1]))
+            self._open_listeners()
         except BaseException:
             self.stop_accepting()
             self.endpoints.clear()
@@ -122,6 +120,12 @@ class SocketServer:
         self._start_accepting()
         self._trim()
         self._check_idle()
+
+    def _open_listeners(self) -> None:
+        for listener in self._listeners:
+            socks = open_listener(listener, self.limits)
+            self._listening += [_Listening(listener.name, sock) for sock in socks]
+            self.endpoints.append(BoundListener(listener.name, listener.host, socks[0].getsockname()[1]))
 
     # ---- accepting
 
@@ -182,12 +186,16 @@ class SocketServer:
         sock.setblocking(False)
         if not OPTIONS_ARE_INHERITED:
             set_connection_options(sock)
+        connection = self._add_connection(peer, listener_name)
+        connection.connection_made(PlainTransport(self._loop, sock, connection, self._senders))
+
+    def _add_connection(self, peer: Address, listener_name: str) -> ServerConnection:
         now = self._clock.monotonic()
         connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, now)
-        self.connections.add(connection)
-        self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        self.connections[connection] = None
+        self._per_ip[peer[0]] = self._per_ip.get(peer[0], 0) + 1
         self.connections_total += 1
-        connection.connection_made(PlainTransport(self._loop, sock, connection, self._senders))
+        return connection
 
     def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
         """Returns the kind of limit and the reason if a connection from this host must be refused."""
@@ -266,7 +274,7 @@ class SocketServer:
             self._drained.set_result(None)
 
     def connection_lost(self, connection: ServerConnection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         host = connection.peer[0]
         remaining_connections = self._per_ip[host] - 1
         if remaining_connections:

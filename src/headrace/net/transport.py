@@ -209,7 +209,7 @@ class PlainTransport(asyncio.Transport):
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._drop(error)
+                self._write_failed(error)
                 return
             if sent == len(frame):
                 return
@@ -312,6 +312,9 @@ class PlainTransport(asyncio.Transport):
                 error,
                 exc_info=None if expected else error,
             )
+        self._write_failed(error)
+
+    def _write_failed(self, error: Exception) -> None:
         self._drop(error)
 
     # ---- closing
@@ -352,6 +355,41 @@ class PlainTransport(asyncio.Transport):
         self._loop.call_soon(self._protocol.connection_lost, error)
         # Breaks the reference cycle, so that both objects are freed without the garbage collector.
         del self._protocol
+
+
+class PlainClientTransport(PlainTransport):
+    """A client's transport. After a failed write it delivers the bytes that have arrived, then drops the connection.
+
+    A broker that stops sends its last responses and closes the connection. A request that is sent too late fails, but
+    these responses are valid. Without them an idempotent producer retries batches that are in the log, and the broker
+    writes them again: after a clean restart it knows only the last batch of each producer.
+    """
+
+    __slots__ = ()
+
+    def _write_failed(self, error: Exception) -> None:
+        if not self._reading:
+            self._drop(error)
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        self._parts = []
+        self.pending_bytes = 0
+        self._protocol.pause_writing()
+        # Not from within the write: the caller may be handling received bytes.
+        self._loop.call_soon(self._read_rest, error)
+
+    def _read_rest(self, error: Exception) -> None:
+        while self._fd >= 0:
+            try:
+                size = self._sock.recv_into(self._protocol.get_buffer(-1))
+            except OSError:  # no more bytes have arrived, or the connection is reset
+                break
+            if size == 0:
+                break
+            self._protocol.buffer_updated(size)
+        self._drop(error)
 
 
 def frame_size(frame: Frame) -> int:

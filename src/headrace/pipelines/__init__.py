@@ -15,7 +15,9 @@ from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, Pipeline
 if TYPE_CHECKING:
     from headrace.pipelines.audit import Audit
     from headrace.pipelines.dead_letters import Parsed, dead_letter_value, parse_json
+    from headrace.pipelines.json_columns import JsonRows, read_json
     from headrace.pipelines.json_output import rows_to_json
+    from headrace.pipelines.json_records import ParsedRecords, parse_records
     from headrace.pipelines.run_settings import RunSettings
     from headrace.pipelines.runner import Runner, run
 
@@ -25,7 +27,9 @@ __all__ = [
     "Batch",
     "Context",
     "Flow",
+    "JsonRows",
     "Parsed",
+    "ParsedRecords",
     "PartitionState",
     "Pipeline",
     "PipelineError",
@@ -37,7 +41,9 @@ __all__ = [
     "arrow_pipeline",
     "dead_letter_value",
     "parse_json",
+    "parse_records",
     "pipeline",
+    "read_json",
     "rows_to_json",
     "run",
 ]
@@ -47,7 +53,11 @@ _MODULES = {
     "Parsed": "headrace.pipelines.dead_letters",
     "dead_letter_value": "headrace.pipelines.dead_letters",
     "parse_json": "headrace.pipelines.dead_letters",
+    "JsonRows": "headrace.pipelines.json_columns",
+    "read_json": "headrace.pipelines.json_columns",
     "rows_to_json": "headrace.pipelines.json_output",
+    "ParsedRecords": "headrace.pipelines.json_records",
+    "parse_records": "headrace.pipelines.json_records",
     "Runner": "headrace.pipelines.runner",
     "RunSettings": "headrace.pipelines.run_settings",
     "run": "headrace.pipelines.runner",

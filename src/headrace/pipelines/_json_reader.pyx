@@ -5,12 +5,14 @@ a repeated field, an invalid escape, text that is not UTF-8, text after the obje
 row goes to a function in Python, which returns the same row as plain JSON, or why the row is invalid.
 
 Plain JSON from that function is *trusted* and may contain what the reader does not read from others: text in columns
-of JSON text, decimals of up to 18 digits, and timestamps as microseconds since 1970.
+of JSON text, decimals of up to 18 digits, timestamps as microseconds and dates as days since 1970, and the strings
+"NaN", "Infinity" and "-Infinity" as numbers.
 
 Columns are C structs that grow with each row. A row that turns out to be unusual is removed from all of them.
 
     TEXT       int32 offsets, bytes          STRUCT    children
-    LIST       int32 offsets, one child      others    values of `width` bytes
+    LIST       int32 offsets, one child      MAP       as LIST; the child is a struct of name and value
+                                             others    values of `width` bytes
 
 Invariants:
 - No byte outside `[at, end)` is read. Every append reserves its memory first.
@@ -21,16 +23,29 @@ Invariants:
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
+from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from headrace.pipelines._json_scalars cimport (
+    read_day,
+    read_digits,
+    read_int,
+    read_name_of_number,
+    read_number,
+    read_zone,
+)
 from headrace.pipelines._json_text cimport (
     BOOLEAN,
+    DATE,
     DECIMAL,
+    FLOATING,
     INTEGER,
     JSON_TEXT,
     LIST,
+    MAP,
     MAX_DIGITS,
+    MAX_NAME,
     MAX_PLAIN_DIGITS,
     STRUCT,
     TEXT,
@@ -54,9 +69,12 @@ from headrace.pipelines._json_text cimport (
 cdef enum:
     MAX_TEXT = 0x7FFFFFFF
 
+cdef double SMALLEST_NORMAL_FLOAT = 2.0 ** -126
+
 cdef struct Column:
     int kind
     bint is_trimmed
+    bint is_database_time
     int precision
     int scale
     int width
@@ -77,7 +95,6 @@ POWERS[0] = 1
 for _power in range(1, 19):
     POWERS[_power] = POWERS[_power - 1] * 10
 
-
 # ---- columns
 
 cdef bint append_null(Cursor* cursor, Column* column) noexcept nogil:
@@ -91,7 +108,7 @@ cdef bint append_null(Cursor* cursor, Column* column) noexcept nogil:
             if not append_null(cursor, &column.children[i]):
                 return False
         return True
-    if column.kind == LIST:
+    if column.kind == LIST or column.kind == MAP:
         return append_offset(cursor, &column.fixed, column.children[0].count)
     if column.kind == TEXT or column.kind == JSON_TEXT:
         return append_offset(cursor, &column.fixed, column.text.size)
@@ -113,10 +130,10 @@ cdef void truncate(Column* column, Py_ssize_t count) noexcept nogil:
     if column.kind == STRUCT:
         for i in range(column.child_count):
             truncate(&column.children[i], count)
-    elif column.kind == LIST or column.kind == TEXT or column.kind == JSON_TEXT:
+    elif column.kind == LIST or column.kind == MAP or column.kind == TEXT or column.kind == JSON_TEXT:
         column.fixed.size = (count + 1) * 4
         content = (<int32_t*>column.fixed.data)[count]
-        if column.kind == LIST:
+        if column.kind == LIST or column.kind == MAP:
             truncate(&column.children[0], content)
         else:
             column.text.size = content
@@ -128,7 +145,7 @@ cdef bint clear(Cursor* cursor, Column* column) noexcept nogil:
     cdef int i
     column.count = column.valid.size = column.fixed.size = column.text.size = 0
     column.next_child = 0
-    if column.kind == LIST or column.kind == TEXT or column.kind == JSON_TEXT:
+    if column.kind == LIST or column.kind == MAP or column.kind == TEXT or column.kind == JSON_TEXT:
         if not append_offset(cursor, &column.fixed, 0):
             return False
     for i in range(column.child_count):
@@ -193,28 +210,6 @@ cdef bint read_json_text(Cursor* cursor, Column* column) noexcept nogil:
     return append_byte(cursor, &column.valid, 1) and append_offset(cursor, &column.fixed, column.text.size)
 
 
-cdef bint read_int(Cursor* cursor, int64_t* value) noexcept nogil:
-    cdef const uint8_t* at = cursor.at
-    cdef const uint8_t* begin
-    cdef uint64_t number = 0
-    cdef bint is_negative = at[0] == 45
-    if is_negative:
-        at += 1
-    begin = at
-    while at < cursor.end and 48 <= at[0] <= 57:
-        if at - begin == 19:
-            return False
-        number = number * 10 + (at[0] - 48)
-        at += 1
-    if at == begin or (begin[0] == 48 and (at - begin > 1 or is_negative)):
-        return False
-    if number > <uint64_t>0x7FFFFFFFFFFFFFFF + is_negative:
-        return False
-    value[0] = <int64_t>(0 - number) if is_negative else <int64_t>number
-    cursor.at = at
-    return is_delimiter(cursor)
-
-
 cdef bint read_integer(Cursor* cursor, Column* column) noexcept nogil:
     cdef int64_t value = 0
     if not read_int(cursor, &value) or value < column.lowest or value > column.highest:
@@ -266,61 +261,74 @@ cdef bint read_decimal(Cursor* cursor, Column* column) noexcept nogil:
     return append_value(cursor, column, value)
 
 
-cdef inline int read_digits(const uint8_t* at, int count) noexcept nogil:
-    cdef int i, value = 0
-    for i in range(count):
-        if at[i] < 48 or at[i] > 57:
-            return -1
-        value = value * 10 + (at[i] - 48)
-    return value
-
-
-cdef int64_t days_of(int64_t year, int month, int day) noexcept nogil:
-    """Returns the days since 1970 of a date after 0000-03-01. Years are counted from March."""
-    cdef int64_t era, year_of_era, day_of_year
-    if month <= 2:
-        year -= 1
-    era = year // 400
-    year_of_era = year - era * 400
-    day_of_year = (153 * (month + (9 if month <= 2 else -3)) + 2) // 5 + day - 1
-    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
-
-
-cdef int days_in_month(int year, int month) noexcept nogil:
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+cdef bint read_floating(Cursor* cursor, Column* column) noexcept nogil:
+    """Reads a double or float. A number halfway between two floats is unusual: its digits decide."""
+    cdef double value = 0
+    cdef float short_value
+    cdef uint64_t bits
+    if cursor.at[0] == 34:
+        if not cursor.is_trusted or not read_name_of_number(cursor, &value):
+            return False
+    elif not read_number(cursor, &value):
+        return False
+    if column.width == 8:
+        return append_value(cursor, column, &value)
+    if not cursor.is_trusted and value != 0:
+        memcpy(&bits, &value, 8)
+        if (bits & 0x1FFFFFFF) == 0x10000000 or fabs(value) < SMALLEST_NORMAL_FLOAT:
+            return False
+    short_value = <float>value
+    return append_value(cursor, column, &short_value)
 
 
 cdef bint read_timestamp(Cursor* cursor, Column* column) noexcept nogil:
-    """Reads "2026-01-31 23:59:59", with up to six decimals."""
+    """Reads "2026-01-31 23:59:59", with up to six decimals; if the column does not only have times of databases, also
+    with T and a time zone."""
     cdef const uint8_t* at = NULL
     cdef const uint8_t* stop = NULL
     cdef bint has_escape = False
-    cdef int year, month, day, hour, minute, second, decimals, fraction = 0
-    cdef int64_t micros = 0
+    cdef int hour, minute, second, decimals = 0, fraction = 0
+    cdef int64_t micros = 0, days = 0, zone = 0
     if cursor.at[0] != 34:
         return cursor.is_trusted and read_int(cursor, &micros) and append_value(cursor, column, &micros)
-    if not find_quote(cursor, &at, &stop, &has_escape) or has_escape or stop - at < 19 or stop - at > 26:
+    if not find_quote(cursor, &at, &stop, &has_escape) or has_escape or stop - at < 19 or stop - at > 32:
         return False
-    year, month, day = read_digits(at, 4), read_digits(at + 5, 2), read_digits(at + 8, 2)
     hour, minute, second = read_digits(at + 11, 2), read_digits(at + 14, 2), read_digits(at + 17, 2)
-    if at[4] != 45 or at[7] != 45 or at[10] != 32 or at[13] != 58 or at[16] != 58:
+    if (at[10] != 32 and (at[10] != 84 or column.is_database_time)) or at[13] != 58 or at[16] != 58:
         return False
-    if year < 1 or month < 1 or month > 12 or day < 1 or day > days_in_month(year, month):
+    if not read_day(at, &days):
         return False
     if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
         return False
-    if stop - at > 19:
-        decimals = <int>(stop - at) - 20
-        if at[19] != 46 or not decimals:
+    at += 19
+    if at < stop and at[0] == 46:
+        at += 1
+        while at + decimals < stop and 48 <= at[decimals] <= 57:
+            decimals += 1
+        if not 1 <= decimals <= 6:
             return False
-        fraction = read_digits(at + 20, decimals)
-        if fraction < 0:
+        fraction = read_digits(at, decimals) * <int>POWERS[6 - decimals]
+        at += decimals
+    if column.is_database_time:
+        if at != stop:
             return False
-        fraction *= <int>POWERS[6 - decimals]
-    micros = (days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000000 + fraction
+    elif not read_zone(at, stop, &zone):
+        return False
+    micros = (days * 86400 + hour * 3600 + minute * 60 + second - zone) * 1000000 + fraction
     return append_value(cursor, column, &micros)
+
+
+cdef bint read_date(Cursor* cursor, Column* column) noexcept nogil:
+    """Reads "2026-01-31"."""
+    cdef const uint8_t* at = NULL
+    cdef const uint8_t* stop = NULL
+    cdef bint has_escape = False
+    cdef int64_t days = 0
+    if cursor.at[0] != 34:
+        return cursor.is_trusted and read_int(cursor, &days) and append_value(cursor, column, &days)
+    if not find_quote(cursor, &at, &stop, &has_escape) or has_escape or stop - at != 10 or not read_day(at, &days):
+        return False
+    return append_value(cursor, column, &days)  # little endian: the low bytes come first
 
 
 cdef bint read_boolean(Cursor* cursor, Column* column) noexcept nogil:
@@ -412,6 +420,46 @@ cdef bint read_list(Cursor* cursor, Column* column) noexcept nogil:
     return append_byte(cursor, &column.valid, 1) and append_offset(cursor, &column.fixed, column.children[0].count)
 
 
+cdef bint read_map(Cursor* cursor, Column* column) noexcept nogil:
+    """Reads an object as its names and values, also if names are repeated."""
+    cdef Column* entries = &column.children[0]
+    cdef Py_ssize_t name_end
+    if cursor.at[0] != 123:
+        return False
+    cursor.at += 1
+    if not skip_space(cursor):
+        return False
+    if cursor.at[0] == 125:
+        cursor.at += 1
+    else:
+        while True:
+            name_end = entries.children[0].text.size
+            if entries.count >= MAX_TEXT or cursor.at[0] != 34 or not read_text(cursor, &entries.children[0]):
+                return False
+            if entries.children[0].text.size - name_end > MAX_NAME and not cursor.is_trusted:
+                return False
+            if not skip_space(cursor) or cursor.at[0] != 58:
+                return False
+            cursor.at += 1
+            if not skip_space(cursor) or not read_value(cursor, &entries.children[1]):
+                return False
+            if not append_byte(cursor, &entries.valid, 1):
+                return False
+            entries.count += 1
+            if not skip_space(cursor):
+                return False
+            if cursor.at[0] == 125:
+                cursor.at += 1
+                break
+            if cursor.at[0] != 44:
+                return False
+            cursor.at += 1
+            if not skip_space(cursor):
+                return False
+    column.count += 1
+    return append_byte(cursor, &column.valid, 1) and append_offset(cursor, &column.fixed, entries.count)
+
+
 cdef bint read_value(Cursor* cursor, Column* column) noexcept nogil:
     if cursor.at >= cursor.end:
         return False
@@ -431,6 +479,12 @@ cdef bint read_value(Cursor* cursor, Column* column) noexcept nogil:
         return read_decimal(cursor, column)
     if column.kind == TIMESTAMP:
         return read_timestamp(cursor, column)
+    if column.kind == FLOATING:
+        return read_floating(cursor, column)
+    if column.kind == DATE:
+        return read_date(cursor, column)
+    if column.kind == MAP:
+        return read_map(cursor, column)
     return read_boolean(cursor, column)
 
 
@@ -446,8 +500,9 @@ cdef bint read_row(Cursor* cursor, Column* root) noexcept nogil:
 cdef class JsonReader:
     """Reads rows of one schema.
 
-    `fields`: a tuple for each field: name, kind, is_trimmed, precision, scale, and the fields of a struct, or the
-    element of a list as the only field.
+    `fields`: a tuple for each field: name, kind, flag, precision, scale, and the fields of a struct, or the element of
+    a list, or the entries of a map as the only field. The flag says that text is trimmed, or that a timestamp has the
+    format of databases.
     """
 
     cdef Column root
@@ -542,7 +597,7 @@ cdef int add_children(Column* column, fields) except -1:
         raise MemoryError
     column.child_count = len(fields)
     for i in range(len(fields)):
-        name, kind, is_trimmed, precision, scale, children = fields[i]
+        name, kind, flag, precision, scale, children = fields[i]
         child = &column.children[i]
         encoded = name.encode()
         child.name = <uint8_t*>PyMem_RawCalloc(len(encoded) + 1, 1)
@@ -550,7 +605,8 @@ cdef int add_children(Column* column, fields) except -1:
             raise MemoryError
         memcpy(child.name, PyBytes_AS_STRING(encoded), len(encoded))
         child.name_size = len(encoded)
-        child.kind, child.is_trimmed, child.precision, child.scale = kind, is_trimmed, precision, scale
+        child.kind, child.precision, child.scale = kind, precision, scale
+        child.is_trimmed, child.is_database_time = flag and kind == TEXT, flag and kind == TIMESTAMP
         if kind == INTEGER:
             child.width = precision // 8
             child.highest = (<int64_t>1 << (precision - 2)) - 1 + (<int64_t>1 << (precision - 2))
@@ -559,6 +615,10 @@ cdef int add_children(Column* column, fields) except -1:
             child.width = 16
         elif kind == TIMESTAMP:
             child.width = 8
+        elif kind == FLOATING:
+            child.width = precision // 8
+        elif kind == DATE:
+            child.width = 4
         elif kind == BOOLEAN:
             child.width = 1
         add_children(child, children)

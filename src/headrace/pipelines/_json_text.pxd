@@ -28,6 +28,9 @@ cdef enum:  # the type of a column, as in `json_columns`
     BOOLEAN = 6
     STRUCT = 7
     LIST = 8
+    MAP = 9
+    FLOATING = 10
+    DATE = 11
 
 cdef enum:
     MAX_DEPTH = 20

@@ -68,6 +68,8 @@ class Task:
     """The pipeline's settings, with the values given for this run (`--set key=value`)."""
     state: Any = None
     """The state of the source partition, or None for a flow without state."""
+    shared: Any = None
+    """What `ArrowFlow.shared` returned."""
     figures: dict[str, int | float] = field(default_factory=dict)
     """Numbers to add to the metrics of the batch. They are summed over all tasks."""
 
@@ -84,3 +86,6 @@ class ArrowFlow:
     transform: Transform
     state: "Callable[[Task], PartitionState] | None" = None
     """Returns a new, empty state for a source partition. The task has no state yet."""
+    shared: "Callable[[Mapping[str, Setting]], Any] | None" = None
+    """Returns something small that all tasks need, for example the content of a file. It is called once, in the driver,
+    with the settings of the run. What it returns is pickled and sent to the workers."""

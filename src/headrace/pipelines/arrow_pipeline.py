@@ -19,6 +19,7 @@ def arrow_pipeline(
     sources: Mapping[str, Topic | str],
     outputs: Mapping[str, Output | str | Sequence[Output]],
     state: Callable[[Task], PartitionState] | None = None,
+    shared: Callable[[Mapping[str, Setting]], Any] | None = None,
     settings: Mapping[str, Setting] | None = None,
     audit: "Audit | None" = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
@@ -42,7 +43,7 @@ def arrow_pipeline(
             returned: ArrowRows = function(records, task) if parameter_count == 2 else function(records)
             return returned
 
-        flow = ArrowFlow(pipeline_name, topics, transform, state)
+        flow = ArrowFlow(pipeline_name, topics, transform, state, shared)
         description = function.__doc__ or ""
         return Pipeline.of(pipeline_name, [flow], outputs, description=description, settings=settings, audit=audit)
 

@@ -52,13 +52,15 @@ class ArrowFlowQuery(FlowQuery):
         return {**super()._flow_values(), "streams": [list(stream.sources) for stream in streams]}
 
     def _create_stream(self, options: dict[str, str]) -> "DataFrame":
-        frames = [self._read(stream) for stream in source_streams(self.flow.sources, options)]
+        create_shared = self.flow.shared
+        shared = None if create_shared is None else create_shared(self._run.pipeline_settings)
+        frames = [self._read(stream, shared) for stream in source_streams(self.flow.sources, options)]
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)
         return union
 
-    def _read(self, stream: SourceStream) -> "DataFrame":
+    def _read(self, stream: SourceStream, shared: Any) -> "DataFrame":
         run, flow = self._run, self.flow
         task = ArrowTask(
             flow=flow.name,
@@ -67,6 +69,7 @@ class ArrowFlowQuery(FlowQuery):
             create_state=flow.state,
             outputs=run.pipeline.outputs,
             settings=run.pipeline_settings,
+            shared=shared,
             source_options=SourceOptions.parse(dict(stream.options), streaming=True),
             sink_options=sink_options(run.settings.spark_options(), streaming=False),
             directory=FileTree(run.spark, self._directory).root,

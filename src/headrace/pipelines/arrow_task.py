@@ -75,6 +75,7 @@ class ArrowTask:
     create_state: "Callable[[Task], Any] | None"
     outputs: Mapping[str, tuple[Output, ...]]
     settings: Mapping[str, Setting]
+    shared: Any
     source_options: "SourceOptions"
     sink_options: "SinkOptions"
     directory: str
@@ -117,7 +118,7 @@ class _Attempt:
         from headrace.spark.partition_writer import PartitionWriter
 
         flow, batch_id = self._flow, self._batch_id
-        task = Task(self._source, self._tp.topic, self._tp.partition, batch_id, flow.settings)
+        task = Task(self._source, self._tp.topic, self._tp.partition, batch_id, flow.settings, shared=flow.shared)
         store, held = self._take_state(task)
         result = TaskResult(figures=task.figures)
         with PartitionWriter(flow.sink_options, self._query_id, flow.flow, self._tp, batch_id) as writer:

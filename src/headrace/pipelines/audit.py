@@ -167,10 +167,10 @@ def reconcile(
 ) -> AuditReport:
     """Compares records. `outputs` has, by topic, the rows, the path of their id, and whether an id may have several."""
     reconciliation = _Reconciliation(declared)
-    for records in inputs:
-        reconciliation.add_inputs(records)
     for records in dead_letters:
         reconciliation.add_dead_letters(records)
+    for records in inputs:
+        reconciliation.add_inputs(records)
     for topic, (rows, path, _) in outputs.items():
         for records in rows:
             reconciliation.add_rows(topic, records, path)
@@ -198,14 +198,34 @@ class _Reconciliation:
         return f"{topic}, partition {partition}, offset {place & ((1 << _OFFSET_BITS) - 1)}"
 
     def add_inputs(self, records: "Records") -> None:
+        """Adds input records. The dead letters must have been added before: `drops` is not asked about invalid
+        records."""
         from headrace.pipelines.columns import integer_column
 
         first = self._number(records.topic, records.partition)
+        places = [first | offset for offset in records.offsets.to_pylist()]
         self._ids.append(_ids(records, self._declared.id))
-        self._places.append(integer_column(first | offset for offset in records.offsets.to_pylist()))
+        self._places.append(integer_column(places))
         drops = self._declared.drops
         values = records.values.to_pylist() if drops is not None else [None] * len(records.values)
-        self._dropped.append(integer_column(drops is not None and _drops(drops, value) for value in values))
+        self._dropped.append(
+            integer_column(
+                drops is not None and place not in self._letters and self._is_dropped(drops, place, value)
+                for place, value in zip(places, values, strict=True)
+            )
+        )
+
+    def _is_dropped(self, drops: Callable[[Any], bool], place: int, value: bytes | None) -> bool:
+        try:
+            decoded = json.loads(value or b"")
+        except ValueError:
+            return False  # not JSON: the pipeline cannot have read it either
+        try:
+            return bool(drops(decoded))
+        except Exception as error:
+            raise PipelineError(
+                f"the function drops of the audit failed for {self._place_text(place)}: {type(error).__name__}: {error}"
+            ) from error
 
     def add_rows(self, topic: str, records: "Records", path: str) -> None:
         self._rows.setdefault(topic, []).append(_ids(records, path))
@@ -279,14 +299,6 @@ def _ids(records: "Records", path: str) -> "pa.Array":
     if path != KEY:
         return JsonFields(path.split(".")).of(records.values)[0]
     return records.keys.cast(pa.string()) if records.keys.type != pa.string() else records.keys
-
-
-def _drops(drops: Callable[[Any], bool], value: bytes | None) -> bool:
-    try:
-        decoded = json.loads(value or b"")
-    except ValueError:
-        return False  # not JSON: the pipeline cannot have read it either
-    return bool(drops(decoded))
 
 
 def _joined(arrays: "Sequence[pa.Array]", is_text: bool = False) -> "pa.Array":

@@ -14,6 +14,7 @@ _PY4J_PREFIX = "An error occurred while calling "
 _MAX_CHARS = 600
 _SPARK_MODULES = ("pyspark", "py4j")
 _SLOW_WORKER = "Python worker failed to connect back"
+_SLOW_WORKER_RETRIES = 5
 _PERMANENT = ("AnalysisException", "ParseException")
 _PERMANENT_IN_TASKS = ("ConfigError: ", "NotDeterministicError: ", "TransformError: ", "StateFileError: ")
 
@@ -44,7 +45,7 @@ def retries_allowed(error: BaseException) -> int:
     """
     text = str(error)
     if _SLOW_WORKER in text:
-        return 3
+        return _SLOW_WORKER_RETRIES
     is_permanent = type(error).__name__ in _PERMANENT or any(name in text for name in _PERMANENT_IN_TASKS)
     return 1 if _is_from_spark(error) and not is_permanent else 0
 

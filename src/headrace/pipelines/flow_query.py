@@ -166,6 +166,10 @@ class FlowQuery(ABC):
         error = self.failed
         return error is not None and self._failures < retries_allowed(error)
 
+    def has_given_up(self) -> bool:
+        """Returns True if the query failed and must not be restarted."""
+        return self.failed is not None and not self.may_restart()
+
     def restart(self) -> None:
         """Restarts the query from its checkpoint, which replays the failed batch."""
         error = self.failed

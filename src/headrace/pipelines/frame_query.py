@@ -41,8 +41,11 @@ class FrameFlowQuery(FlowQuery):
     def _create_stream(self, options: dict[str, str]) -> "DataFrame":
         flow, spark = self.flow, self._run.spark
         if flow.prepare is None:
-            return read_sources(spark, FORMAT, flow, options)
-        frames = {name: read_source(spark, FORMAT, topic, options) for name, topic in flow.sources.items()}
+            return read_sources(spark, FORMAT, flow, options, self._run.pipeline_settings)
+        frames = {
+            name: read_source(spark, FORMAT, topic, options, self._run.pipeline_settings)
+            for name, topic in flow.sources.items()
+        }
         stream = flow.prepare(frames, self._context(Context))
         if not getattr(stream, "isStreaming", False):
             raise PipelineError(
@@ -81,6 +84,8 @@ class FrameFlowQuery(FlowQuery):
                 )
                 written.outputs[table.name] = written.outputs.get(table.name, 0) + (count or 0)
             written.figures.update(batch.figures)
+            if batch.records_read:
+                written.rows = sum(batch.records_read.values())
             for observation in batch.observed:
                 written.figures.update(self._figures(observation))
         return written

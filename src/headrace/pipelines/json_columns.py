@@ -1,9 +1,10 @@
 """JSON in Arrow columns: reads JSON objects as columns, and writes columns as JSON. For functions of Arrow flows.
 
 `read_json` parses and types the rows in compiled code, as Spark's `from_json` would with the same schema. A row that is
-not plain JSON (see `_json_reader`) goes to `json_rows`, which is slow and exact.
+not plain JSON (see `_json_reader`) goes to `json_rows`, which is slow and exact. So do all rows if compiled code does
+not know a type: decimals of more than 18 digits or 6 decimals.
 
-    rows = read_json(batch["value"], parse_sql_schema("id BIGINT, name STRING, tags ARRAY<STRING>"))
+    rows = read_json(batch["value"], "id BIGINT, name STRING, tags ARRAY<STRING>")
     rows.columns    a struct array; null for rows without a value and for invalid rows
     rows.invalid    why a row is invalid, by its number
 
@@ -27,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.pipelines._json_reader import JsonReader
 from headrace.pipelines._json_writer import join_rows, list_rows, write_rows
 from headrace.pipelines.json_rows import RowParser
+from headrace.pipelines.sql_schema import parse_sql_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TEXT, _JSON_TEXT, _INTEGER, _DECIMAL, _TIMESTAMP, _BOOLEAN, _STRUCT, _LIST = range(1, 9)
+_TEXT, _JSON_TEXT, _INTEGER, _DECIMAL, _TIMESTAMP, _BOOLEAN, _STRUCT, _LIST, _MAP, _FLOATING, _DATE = range(1, 12)
 _MAX_PRECISION = 18
 _MAX_SCALE = 6
 """Java writes small numbers with more decimals in scientific notation."""
@@ -82,26 +84,49 @@ def json_text(name: str) -> "pa.Field":
 
 
 def can_read(schema: "pa.Schema") -> bool:
-    """Returns whether compiled code knows all types of a schema. `read_json` rejects others."""
+    """Returns whether compiled code can read all types of a schema."""
     try:
-        _field_codes(schema)
+        _field_codes(schema, is_database_time=False)
     except TypeError:
         return False
     return True
 
 
-def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallback: Fallback | None = None) -> JsonRows:
-    """Reads JSON objects (binary or text) as the columns of a schema. Raises TypeError if `can_read` is False.
+def can_write(schema: "pa.Schema") -> bool:
+    """Returns whether `json_members` can write all types of a schema."""
+    try:
+        for field in schema:
+            _writer_code(field.name, field.type, is_raw=False)
+    except TypeError:
+        return False
+    return True
 
-    `fallback` reads rows that are not plain JSON; the default is `json_rows.RowParser`.
+
+def read_json(
+    values: "pa.Array | pa.ChunkedArray",
+    schema: "str | pa.Schema",
+    fallback: Fallback | None = None,
+    *,
+    database_times: bool = False,
+) -> JsonRows:
+    """Reads JSON objects (binary or text) as the columns of a schema, which may be a SQL schema.
+
+    `fallback` reads rows that are not plain JSON; without it, they are read as `from_json` does. `database_times`:
+    timestamps must have the format of databases, `2026-01-31 23:59:59`. Raises TypeError if a type is not supported.
     """
     import pyarrow as pa
 
-    fallback = fallback or RowParser(schema)
+    if isinstance(schema, str):
+        schema = parse_sql_schema(schema)
+    if fallback is None:
+        parser = RowParser(schema, database_times=database_times)
+        if not can_read(schema):
+            return _read_slowly(_one_array(values).cast(pa.binary()).to_pylist(), schema, parser)
+        fallback = parser
     array = _one_array(values).cast(pa.binary())
     valid, offsets, data = array.buffers()
     offsets = memoryview(offsets if offsets is not None and offsets.size else bytes(4)).cast("B").cast("i")
-    columns, validity, invalid, unusual = _reader(schema).read(
+    columns, validity, invalid, unusual = _reader(schema, database_times).read(
         b"" if data is None else memoryview(data).cast("B"), offsets, valid, array.offset, len(array), fallback
     )
     children = [_array(field.type, column) for field, column in zip(schema, columns, strict=True)]
@@ -109,6 +134,15 @@ def read_json(values: "pa.Array | pa.ChunkedArray", schema: "pa.Schema", fallbac
     struct = pa.struct(list(schema))
     rows = pa.StructArray.from_buffers(struct, len(array), [bitmap], validity[1], 0, children)
     return JsonRows(rows, invalid, unusual)
+
+
+def _read_slowly(values: list[bytes | None], schema: "pa.Schema", parser: RowParser) -> JsonRows:
+    import pyarrow as pa
+
+    rows = [None if value is None else parser.read(value) for value in values]
+    invalid = {number: row for number, row in enumerate(rows) if isinstance(row, str)}
+    columns = pa.array([row if isinstance(row, dict) else None for row in rows], pa.struct(list(schema)))
+    return JsonRows(columns, invalid, [number for number, row in enumerate(rows) if isinstance(row, dict)])
 
 
 def json_members(columns: "Mapping[str, pa.Array]", *, opening: bytes = b"", raw: Iterable[str] = ()) -> "pa.Array":
@@ -181,21 +215,22 @@ def list_items(lists: "pa.ListArray", chosen: "pa.BooleanArray | None" = None) -
 _readers = threading.local()
 
 
-def _reader(schema: "pa.Schema") -> JsonReader:
+def _reader(schema: "pa.Schema", is_database_time: bool) -> JsonReader:
     """Returns this thread's reader for a schema. A reader keeps its memory."""
-    cache: dict[int, tuple[pa.Schema, JsonReader]] = _readers.__dict__.setdefault("by_schema", {})
-    if id(schema) not in cache:
+    cache: dict[tuple[int, bool], tuple[pa.Schema, JsonReader]] = _readers.__dict__.setdefault("by_schema", {})
+    key = id(schema), is_database_time
+    if key not in cache:
         if len(cache) >= _MAX_READERS:
             cache.clear()
-        cache[id(schema)] = schema, JsonReader(_field_codes(schema))
-    return cache[id(schema)][1]
+        cache[key] = schema, JsonReader(_field_codes(schema, is_database_time))
+    return cache[key][1]
 
 
-def _field_codes(fields: "Iterable[pa.Field]") -> tuple[Any, ...]:
-    return tuple(_field_code(field) for field in fields)
+def _field_codes(fields: "Iterable[pa.Field]", is_database_time: bool) -> tuple[Any, ...]:
+    return tuple(_field_code(field, is_database_time) for field in fields)
 
 
-def _field_code(field: "pa.Field") -> tuple[Any, ...]:
+def _field_code(field: "pa.Field", is_database_time: bool) -> tuple[Any, ...]:
     """Returns a field as `JsonReader` expects it."""
     import pyarrow as pa
 
@@ -206,41 +241,59 @@ def _field_code(field: "pa.Field") -> tuple[Any, ...]:
         return field.name, code, metadata.get(b"json") == b"trimmed", 0, 0, ()
     if pa.types.is_signed_integer(kind):
         return field.name, _INTEGER, False, kind.bit_width, 0, ()
-    if pa.types.is_decimal128(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= _MAX_SCALE:
+    if _is_short_decimal(kind):
         return field.name, _DECIMAL, False, kind.precision, kind.scale, ()
+    if kind in (pa.float64(), pa.float32()):
+        return field.name, _FLOATING, False, kind.bit_width, 0, ()
     if kind == pa.timestamp("us", "UTC"):
-        return field.name, _TIMESTAMP, False, 0, 0, ()
+        return field.name, _TIMESTAMP, is_database_time, 0, 0, ()
     if pa.types.is_boolean(kind):
         return field.name, _BOOLEAN, False, 0, 0, ()
+    if kind == pa.date32():
+        return field.name, _DATE, False, 0, 0, ()
     if pa.types.is_struct(kind):
-        return field.name, _STRUCT, False, 0, 0, _field_codes(kind)
+        return field.name, _STRUCT, False, 0, 0, _field_codes(kind, is_database_time)
     if pa.types.is_list(kind):
-        return field.name, _LIST, False, 0, 0, _field_codes([kind.value_field])
+        return field.name, _LIST, False, 0, 0, _field_codes([kind.value_field], is_database_time)
+    if pa.types.is_map(kind) and kind.key_type == pa.string():
+        return field.name, _MAP, False, 0, 0, _field_codes([kind.field(0)], is_database_time)
     raise TypeError(f"field {field.name}: type {kind} is not supported")
+
+
+def _is_short_decimal(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_decimal128(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= _MAX_SCALE)
+
+
+def _writer_code(name: str, kind: "pa.DataType", is_raw: bool) -> tuple[int, int, int]:
+    """Returns a type as `write_rows` expects it: its code, its width and its scale."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or (is_raw and pa.types.is_binary(kind)):
+        return _JSON_TEXT if is_raw else _TEXT, 0, 0
+    if pa.types.is_signed_integer(kind):
+        return _INTEGER, kind.bit_width // 8, 0
+    if _is_short_decimal(kind):
+        return _DECIMAL, 0, kind.scale
+    if kind == pa.timestamp("us", "UTC"):
+        return _TIMESTAMP, 0, 0
+    if pa.types.is_boolean(kind):
+        return _BOOLEAN, 0, 0
+    if pa.types.is_struct(kind):
+        for field in kind:
+            _writer_code(field.name, field.type, is_raw=False)
+        return _STRUCT, 0, 0
+    raise TypeError(f"column {name}: type {kind} is not supported")
 
 
 def _column_codes(name: str, array: "pa.Array", is_raw: bool) -> tuple[Any, ...]:
     """Returns a column as `write_rows` expects it."""
-    import pyarrow as pa
-
     kind = array.type
-    width = scale = 0
+    code, width, scale = _writer_code(name, kind, is_raw)
     children: list[Any] = []
-    if pa.types.is_string(kind) or (is_raw and pa.types.is_binary(kind)):
-        code = _JSON_TEXT if is_raw else _TEXT
-    elif pa.types.is_signed_integer(kind):
-        code, width = _INTEGER, kind.bit_width // 8
-    elif pa.types.is_decimal128(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= _MAX_SCALE:
-        code, scale = _DECIMAL, kind.scale
-    elif kind == pa.timestamp("us", "UTC"):
-        code = _TIMESTAMP
-    elif pa.types.is_boolean(kind):
-        code = _BOOLEAN
-    elif pa.types.is_struct(kind):
-        code = _STRUCT
+    if code == _STRUCT:
         children = [_column_codes(kind.field(i).name, array.field(i), False) for i in range(kind.num_fields)]
-    else:
-        raise TypeError(f"column {name}: type {kind} is not supported")
     begin = f",{json.dumps(name, ensure_ascii=False)}:".encode()
     return begin, code, width, scale, array.offset, array.buffers(), children
 

@@ -4,8 +4,7 @@ The slow path of `json_columns`, for rows that are not plain JSON, and for types
 Values are Python objects: text, int, float, bool, Decimal, dict, list; maps are lists of entries, timestamps are
 microseconds and dates are days since 1970.
 
-Timestamps have the format of databases, `2026-01-31 23:59:59` with up to six decimals, in UTC; or they are numbers of
-seconds.
+Timestamps are ISO 8601, or only the format of databases (`json_times`); or they are numbers of seconds.
 
 If a value does not fit its type, Spark continues with the next token. What it reads after that decides which fields
 have a value, so the readers below follow it token by token.
@@ -13,14 +12,14 @@ have a value, so the readers below follow it token by token.
 Pure Python, no state.
 """
 
+import math
 import re
 import struct
-from calendar import monthrange
 from collections.abc import Callable, Iterable
-from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.json_times import parse_database_time, parse_date, parse_time, write_date, write_time
 from headrace.pipelines.json_tokens import (
     Kind,
     NotJson,
@@ -44,16 +43,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Reader = Callable[["_Cursor"], Any]
 _INT64 = 1 << 63
-_TIMESTAMP = re.compile(
-    r"(\d{4}|\+\d{5,10}|-(?!0+-)\d{4,10})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\.(\d{1,3}))?", re.ASCII
-)
-_DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _EXACT = Context(prec=5000, rounding=ROUND_HALF_UP, Emin=-999_999_999, Emax=999_999_999)
 _FLOAT_NAMES = ("NaN", "+INF", "+Infinity", "Infinity", "-INF", "-Infinity")
-_WHOLE = re.compile(r"[+-]?\d+")
 _MICROS = 1_000_000
-_DAY = 86_400
+_SMALLEST_NORMAL_FLOAT = 2.0**-126
 
 
 class Mismatch(Exception):
@@ -65,10 +59,10 @@ class Mismatch(Exception):
 
 
 class ObjectReader:
-    """Reads objects of one schema."""
+    """Reads objects of one schema. `database_times`: timestamps must have the format of databases."""
 
-    def __init__(self, schema: "pa.Schema") -> None:
-        self._fields = _field_readers(schema)
+    def __init__(self, schema: "pa.Schema", *, database_times: bool = False) -> None:
+        self._fields = _Readers(parse_database_time if database_times else parse_time).of_fields(schema)
 
     def read(self, text: str) -> tuple[Row | None, bool]:
         """Returns the row, and whether all of the text fits. The row is None if the text is not a JSON object."""
@@ -134,49 +128,52 @@ def _read_object(cursor: _Cursor, fields: dict[str, Reader]) -> Row:
     return row
 
 
-def _field_readers(fields: "Iterable[pa.Field]") -> dict[str, Reader]:
-    return {field.name: _reader(field.type) for field in fields}
+class _Readers:
+    """Creates the functions that read the value at a cursor, by type."""
 
+    def __init__(self, parse_time: Callable[[str], int | None]) -> None:
+        self._parse_time = parse_time
 
-def _reader(kind: "pa.DataType") -> Reader:
-    """Returns the function that reads the value at a cursor."""
-    read = _value_reader(kind)
+    def of_fields(self, fields: "Iterable[pa.Field]") -> dict[str, Reader]:
+        return {field.name: self._of_type(field.type) for field in fields}
 
-    def read_or_null(cursor: _Cursor) -> Any:
-        while cursor.token.kind == Kind.FIELD_NAME:
-            cursor.at += 1
-        return None if cursor.token.kind == Kind.NULL else read(cursor)
+    def _of_type(self, kind: "pa.DataType") -> Reader:
+        read = self._of_value(kind)
 
-    return read_or_null
+        def read_or_null(cursor: _Cursor) -> Any:
+            while cursor.token.kind == Kind.FIELD_NAME:
+                cursor.at += 1
+            return None if cursor.token.kind == Kind.NULL else read(cursor)
 
+        return read_or_null
 
-def _value_reader(kind: "pa.DataType") -> Reader:
-    import pyarrow as pa
+    def _of_value(self, kind: "pa.DataType") -> Reader:
+        import pyarrow as pa
 
-    if pa.types.is_string(kind):
-        return _read_text
-    if pa.types.is_signed_integer(kind):
-        return _integer_reader(kind.bit_width)
-    if pa.types.is_decimal(kind):
-        return lambda cursor: _read_decimal(cursor, kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        return _read_timestamp
-    if pa.types.is_floating(kind):
-        return lambda cursor: _read_float(cursor, kind.bit_width)
-    if pa.types.is_boolean(kind):
-        return _read_boolean
-    if pa.types.is_date(kind):
-        return _read_date
-    if pa.types.is_struct(kind):
-        fields = _field_readers(kind)
-        return lambda cursor: _read_object(_expect(cursor, Kind.START_OBJECT), fields)
-    if pa.types.is_list(kind):
-        element = _reader(kind.value_type)
-        return lambda cursor: _read_list(_expect(cursor, Kind.START_ARRAY), element)
-    if pa.types.is_map(kind):
-        item = _reader(kind.item_type)
-        return lambda cursor: _read_map(_expect(cursor, Kind.START_OBJECT), item)
-    raise TypeError(f"type {kind} is not supported")
+        if pa.types.is_string(kind):
+            return _read_text
+        if pa.types.is_signed_integer(kind):
+            return _integer_reader(kind.bit_width)
+        if pa.types.is_decimal128(kind):
+            return lambda cursor: _read_decimal(cursor, kind.precision, kind.scale)
+        if kind == pa.timestamp("us", "UTC"):
+            return lambda cursor: _read_timestamp(cursor, self._parse_time)
+        if kind in (pa.float64(), pa.float32()):
+            return lambda cursor: _read_float(cursor, kind.bit_width)
+        if pa.types.is_boolean(kind):
+            return _read_boolean
+        if kind == pa.date32():
+            return _read_date
+        if pa.types.is_struct(kind):
+            fields = self.of_fields(kind)
+            return lambda cursor: _read_object(_expect(cursor, Kind.START_OBJECT), fields)
+        if pa.types.is_list(kind):
+            element = self._of_type(kind.value_type)
+            return lambda cursor: _read_list(_expect(cursor, Kind.START_ARRAY), element)
+        if pa.types.is_map(kind) and kind.key_type == pa.string():
+            item = self._of_type(kind.item_type)
+            return lambda cursor: _read_map(_expect(cursor, Kind.START_OBJECT), item)
+        raise TypeError(f"type {kind} is not supported")
 
 
 def _expect(cursor: _Cursor, kind: Kind) -> _Cursor:
@@ -231,12 +228,27 @@ def _read_decimal(cursor: _Cursor, precision: int, scale: int) -> Decimal:
 def _read_float(cursor: _Cursor, bits: int) -> float:
     token = cursor.token
     if token.kind == Kind.INTEGER:
-        number = float(token.value) if abs(token.value) < 1 << 1023 else float_of(f"{token.value}e0")
+        digits = f"{token.value}e0"
     elif token.kind == Kind.FLOAT or (token.kind == Kind.STRING and token.value in _FLOAT_NAMES):
-        number = float_of(token.value)
+        digits = token.value
     else:
         raise Mismatch
-    return number if bits == 64 else _to_float32(number)
+    return float_of(digits) if bits == 64 else _float32_of(digits)
+
+
+def _float32_of(digits: str) -> float:
+    """Returns the nearest 32-bit number. A double that is halfway between two of them is first moved towards the exact
+    number."""
+    number = float_of(digits)
+    if abs(number) < _SMALLEST_NORMAL_FLOAT:
+        is_halfway = number * 2.0**150 % 2 == 1
+    else:
+        is_halfway = int.from_bytes(struct.pack("<d", number), "little") & 0x1FFFFFFF == 0x10000000
+    if is_halfway:
+        exact, rounded = _EXACT.create_decimal(digits), Decimal(number)
+        if exact != rounded:
+            number = math.nextafter(number, math.inf if exact > rounded else -math.inf)
+    return _to_float32(number)
 
 
 def _to_float32(number: float) -> float:
@@ -252,50 +264,22 @@ def _read_boolean(cursor: _Cursor) -> bool:
     return cursor.token.kind == Kind.TRUE
 
 
-def _read_timestamp(cursor: _Cursor) -> int:
+def _read_timestamp(cursor: _Cursor, parse: Callable[[str], int | None]) -> int:
     token = cursor.token
     if token.kind == Kind.INTEGER and -_INT64 <= token.value < _INT64:
         micros = token.value * _MICROS
         return int((micros + _INT64) % (2 * _INT64) - _INT64)  # seconds; Spark lets them overflow
-    match = _TIMESTAMP.fullmatch(token.value) if token.kind == Kind.STRING else None
-    if match is None:
+    time = parse(token.value) if token.kind == Kind.STRING else None
+    if time is None:
         raise Mismatch
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    fractions = [part.ljust(6, "0") for part in match.groups()[6:] if part is not None]
-    if len(set(fractions)) > 1 or hour > 23 or minute > 59 or second > 59:
-        raise Mismatch
-    days = _days_of(year, month, day)
-    if days is None:
-        raise Mismatch
-    micros = (days * _DAY + hour * 3600 + minute * 60 + second) * _MICROS + int(fractions[0] if fractions else 0)
-    if not -_INT64 <= micros < _INT64:
-        raise Mismatch
-    return int(micros)
+    return time
 
 
 def _read_date(cursor: _Cursor) -> int:
-    if cursor.token.kind != Kind.STRING:
+    days = parse_date(cursor.token.value) if cursor.token.kind == Kind.STRING else None
+    if days is None:
         raise Mismatch
-    text = cursor.token.value.strip()
-    match = _DATE.fullmatch(text)
-    if match is not None:
-        year, month, day = (int(part or 1) for part in match.groups())
-        days = _days_of(year, month, day)
-        if days is not None:
-            return days
-    if _WHOLE.fullmatch(cursor.token.value) and -(1 << 31) <= int(cursor.token.value) < 1 << 31:
-        return int(cursor.token.value)  # days since 1970
-    raise Mismatch
-
-
-def _days_of(year: int, month: int, day: int) -> int | None:
-    """Returns the days since 1970, or None if there is no such date. Any year has the same calendar 400 years later."""
-    if not 1 <= month <= 12:
-        return None
-    cycles, year_of_cycle = divmod(year - 2000, 400)
-    if not 1 <= day <= monthrange(2000 + year_of_cycle, month)[1]:
-        return None
-    return cycles * 146_097 + date(2000 + year_of_cycle, month, day).toordinal() - date(1970, 1, 1).toordinal()
+    return days
 
 
 def _read_list(cursor: _Cursor, element: Reader) -> list[Any]:
@@ -339,18 +323,24 @@ class RowParser:
     """Reads rows that are not plain JSON: the default fallback of `read_json`. The reasons are those of
     `headrace.pipelines.parse_json`."""
 
-    def __init__(self, schema: "pa.Schema") -> None:
+    def __init__(self, schema: "pa.Schema", *, database_times: bool = False) -> None:
         self._schema = schema
-        self._reader = ObjectReader(schema)
+        self._reader = ObjectReader(schema, database_times=database_times)
 
     def __call__(self, value: bytes) -> bytes | str:
+        """Returns a row as plain JSON, or why it is invalid."""
+        row = self.read(value)
+        return row if isinstance(row, str) else write_plain(row, self._schema)
+
+    def read(self, value: bytes) -> Row | str:
+        """Returns a row, or why it is invalid."""
         try:
             text = value.decode()
         except UnicodeDecodeError:
             return "not UTF-8 text"
         row, fits = self._reader.read(text)
         if fits and row is not None:
-            return write_plain(row, self._schema)
+            return row
         if not is_strict_json(text):
             return "not JSON"
         if not text.lstrip(" ").startswith("{"):
@@ -434,9 +424,9 @@ def _write(value: Any, kind: "pa.DataType", is_plain: bool) -> str:
         entries = (f"{write_text(name)}:{_write(each, kind.item_type, is_plain)}" for name, each in value)
         return f"{{{','.join(entries)}}}"
     if pa.types.is_timestamp(kind) and not is_plain:
-        return f'"{_iso_time(value)}"'
-    if pa.types.is_date(kind):
-        return f'"{_iso_date(value)}"'
+        return f'"{write_time(value)}"'
+    if pa.types.is_date(kind) and not is_plain:
+        return f'"{write_date(value)}"'
     return str(value)
 
 
@@ -453,18 +443,3 @@ def _write_float32(number: float) -> str:
         text for text in (f"{number:.{size}g}" for size in range(1, 18)) if _to_float32(float(text)) == number
     )
     return java_float(digits)
-
-
-def _iso_date(days: int) -> str:
-    cycles, day = divmod(days + date(1970, 1, 1).toordinal() - date(2000, 1, 1).toordinal(), 146_097)
-    calendar = date.fromordinal(date(2000, 1, 1).toordinal() + day)
-    year = calendar.year + cycles * 400
-    sign = "+" if year > 9999 else "-" if year < 0 else ""
-    return f"{sign}{abs(year):04d}-{calendar.month:02d}-{calendar.day:02d}"
-
-
-def _iso_time(micros: int) -> str:
-    days, rest = divmod(micros, _DAY * _MICROS)
-    seconds, fraction = divmod(rest, _MICROS)
-    time = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction // 1000:03d}Z"
-    return f"{_iso_date(days)}T{time}"

@@ -36,6 +36,7 @@ from headrace.common.errors import HeadraceError
 from headrace.pipelines.arrow_flow import ArrowFlow
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from headrace.pipelines.audit import Audit
@@ -77,6 +78,11 @@ class Topic:
     """Source: the columns to read. Other columns are never decoded."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of `format("headrace")`, for example `{"startingOffsets": "latest"}` (default: `earliest`)."""
+    parse: "Parse | None" = None
+    """Source of a `Flow`: changes record batches in the worker that fetched them, before they become rows of the JVM.
+    It gets a batch with `columns` and the settings of the run, and returns a batch with `parsed_columns`."""
+    parsed_columns: str = ""
+    """The columns that `parse` returns, as a SQL schema."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,8 @@ class Batch(Context):
     """Numbers that `split` adds to the metrics of the batch."""
     rows_by_topic: dict[str, int] = field(default_factory=dict)
     """The number of rows written to each topic, if `split` knows it. Otherwise the runner counts every row."""
+    records_read: dict[str, int] = field(default_factory=dict)
+    """The number of records read by source, if `Topic.parse` returns another number of rows and `split` knows it."""
 
     def observe(self, frame: "DataFrame", **figures: "Column") -> "DataFrame":
         """Returns the frame with aggregates that are computed while it is written, and added to the batch's metrics."""
@@ -159,6 +167,7 @@ def batch_scope(batch: "Batch") -> "Iterator[None]":
             frame.unpersist()
 
 
+Parse: TypeAlias = "Callable[[pa.RecordBatch, Mapping[str, Setting]], pa.RecordBatch]"
 Frames: TypeAlias = "Mapping[str, DataFrame]"
 Prepare: TypeAlias = "Callable[[Frames, Context], DataFrame]"
 Split: TypeAlias = "Callable[[DataFrame, Batch], Frames]"
@@ -293,6 +302,10 @@ def _check_flow(pipeline_name: str, flow: AnyFlow) -> None:
             raise PipelineError(f"{where}, source {source!r}: expected either a topic name or a pattern")
         if unknown := sorted(set(topic.columns) - {*SOURCE_COLUMNS, "timestampType", "headers"}):
             raise PipelineError(f"{where}, source {source!r}: unknown columns: {', '.join(unknown)}")
+        if topic.parse is not None and isinstance(flow, ArrowFlow):
+            raise PipelineError(f"{where}, source {source!r}: only flows of data frames may have parse")
+        if topic.parse is not None and not topic.parsed_columns:
+            raise PipelineError(f"{where}, source {source!r}: parse needs parsed_columns, a SQL schema")
 
 
 def _check_data_frame_flow(where: str, flow: Flow) -> None:
@@ -309,6 +322,8 @@ def _check_arrow_flow(where: str, flow: ArrowFlow) -> None:
         raise PipelineError(f"{where}: transform is {flow.transform!r}; expected a function")
     if flow.state is not None and not callable(flow.state):
         raise PipelineError(f"{where}: state is {flow.state!r}; expected a function that returns an empty state")
+    if flow.shared is not None and not callable(flow.shared):
+        raise PipelineError(f"{where}: shared is {flow.shared!r}; expected a function of the settings")
     topics = [name.strip() for topic in flow.sources.values() for name in (topic.name or "").split(",") if name.strip()]
     if repeated := sorted({name for name in topics if topics.count(name) > 1}):
         raise PipelineError(f"{where}: two sources read the topic {repeated[0]!r}; expected each topic once")

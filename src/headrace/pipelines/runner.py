@@ -75,7 +75,7 @@ class Runner:
         failed."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while self._poll_flows():
-            if self._run.stopping.is_set() or any(query.failed is not None for query in self._queries):
+            if self._run.stopping.is_set() or any(query.has_given_up() for query in self._queries):
                 self.request_stop()
                 self._stop_between_batches()
                 self._collect()
@@ -89,14 +89,15 @@ class Runner:
         return True
 
     def _poll_flows(self) -> bool:
-        """Collects progress and restarts failed flows that may be retried. Returns True if any flow is active."""
+        """Collects progress and restarts failed flows that may be retried. Returns True if any flow is active, or has
+        failed again since and may be retried."""
         active = [query.active for query in self._queries]  # before collecting: an ended query reports no more progress
         self._collect()
         for query in self._queries:
             if not self._run.stopping.is_set() and query.may_restart():
                 with _starting(query.flow):
                     query.restart()
-        return any(active) or any(query.active for query in self._queries)
+        return any(active) or any(query.active or query.may_restart() for query in self._queries)
 
     @property
     def is_ready(self) -> bool:

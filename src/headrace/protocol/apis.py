@@ -1,7 +1,6 @@
 """The table of APIs: names, schema versions and message classes.
 
-The codec supports all versions listed here; a broker's handlers define which versions it serves. The inter-broker APIs
-4 to 7 have a key but no schema yet.
+The codec supports all versions listed here; a broker's handlers define which versions it serves.
 """
 
 import importlib

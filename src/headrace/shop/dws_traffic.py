@@ -1,35 +1,40 @@
 """The pipeline `dws-traffic`: page views, visitors, orders and revenue of each minute. See docs/shop.md.
 
-Each batch counts its rows by the minute of their event. The driver adds the counts to the stored minutes
-(`minute_store`) and writes the changed minutes again, with a higher version. The newest version of a minute counts.
-So a minute appears within seconds and still includes late rows.
+The tasks that read the records count them by the minute of their event (`traffic_counts`), and Spark adds up their
+counts. The driver adds these to the stored minutes (`minute_store`) and writes the changed minutes again, with a higher
+version. The newest version of a minute counts. So a minute appears within seconds and still includes late rows.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.clock import SystemClock
-from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Table, Topic
+from headrace.pipelines.pipeline import (
+    DEAD_LETTERS,
+    SOURCE_COLUMNS,
+    Batch,
+    Flow,
+    Frames,
+    Pipeline,
+    PipelineError,
+    Table,
+    Topic,
+)
 from headrace.shop import schemas
 from headrace.shop.flow_state import FlowStateCache
 from headrace.shop.minute_store import MINUTE_MS, ChangedMinutes, Minute, MinuteStore
-from headrace.shop.reasons import check_common_fields, parse_failure
 from headrace.shop.state_store import StateDirectory
+from headrace.shop.traffic_counts import CLOCK_DIFFERENCE_MS, COLUMNS, NUMBERS, count_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TRAFFIC = "dws_traffic"
+SOURCE = "dwd"
 SOURCES = (schemas.DWD_PAGE, schemas.DWD_ORDER, schemas.DWD_PAYMENT)
 ROW = "minute TIMESTAMP, page_views BIGINT, visitors BIGINT, orders BIGINT, revenue DECIMAL(18,2), version BIGINT"
 """The columns of a minute, in the topic (as JSON) and in the table."""
 SKETCH_BITS = 14
 """2^14 registers: the number of visitors has a standard error of 0.8 %, and is exact up to about a thousand."""
-
-_EVENT = (
-    "event_id STRING, ts BIGINT, mid STRING, op STRING, payment_amount DECIMAL(16,2), payment_status STRING, "
-    f"old MAP<STRING, STRING>, {schemas.CORRUPT} STRING"
-)
-_EXPECTED = {"ts": "a whole number", "payment_amount": "an amount", "old": "an object"}
 
 
 def latest(traffic: "DataFrame") -> "DataFrame":
@@ -45,62 +50,46 @@ def latest(traffic: "DataFrame") -> "DataFrame":
 
 
 def split_traffic(frame: "DataFrame", batch: Batch) -> Frames:
-    """Processes a batch of the DWD topics."""
+    """Processes a batch of rows that `count_records` returned."""
     from pyspark.sql import functions as sf
 
-    rows = parse_rows(frame)
     minutes = _stores.get(batch, _create_store)
     horizon_ms = minutes.horizon_ms(batch.id)
     counted: list[Minute] = []
-    invalid_rows = late_rows = 0
-    for row in count_by_minute(rows).toArrow().to_pylist():
+    records = invalid_rows = late_rows = 0
+    for row in sum_by_minute(frame).toArrow().to_pylist():
+        records += row["records"]
         if row["start_ms"] is None:
             invalid_rows += row["records"]
         elif row["start_ms"] < horizon_ms:
             late_rows += row["records"]
+            if row["whole_records"] != row["records"]:
+                raise PipelineError(
+                    f"rows are late, but a worker did not expect that: its clock is more than "
+                    f"{CLOCK_DIFFERENCE_MS // MINUTE_MS} minutes behind the driver's"
+                )
         else:
             counted.append(Minute(row["start_ms"], row["page_views"], row["orders"], row["revenue"], row["visitors"]))
     changed = minutes.add(batch.id, counted)
     batch.figures.update(minutes=len(changed.minutes), too_late=late_rows)
+    batch.records_read[SOURCE] = records
     frames = {TRAFFIC: minute_rows(changed, batch.spark)}
     if invalid_rows or late_rows:
         is_late = sf.col("start_ms") < horizon_ms
         late = sf.when(is_late, sf.lit(f"more than {batch.settings['lateness_minutes']:g} minutes late"))
-        reason = sf.coalesce(sf.col("reason"), late)
-        dead = rows.withColumn("reason", reason).where(sf.col("reason").isNotNull())
-        frames[DEAD_LETTERS] = dead.drop("event", "start_ms").coalesce(1)
+        dead = frame.where(sf.col("topic").isNotNull()).withColumn("reason", sf.coalesce(sf.col("reason"), late))
+        frames[DEAD_LETTERS] = dead.where(sf.col("reason").isNotNull()).select(*SOURCE_COLUMNS, "reason").coalesce(1)
     return frames
 
 
-def parse_rows(frame: "DataFrame") -> "DataFrame":
-    """Adds `event`, `reason` (null if the row is valid) and `start_ms` (of its minute) to rows of the DWD topics."""
+def sum_by_minute(frame: "DataFrame") -> "DataFrame":
+    """Returns the numbers of each minute. Invalid records count under the minute null."""
     from pyspark.sql import functions as sf
 
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
-    parsed = frame.withColumn("event", sf.from_json(sf.col("value").cast("string"), _EVENT, options))
-    event = sf.col("event")
-    parsed = parsed.withColumn("reason", check_common_fields(parse_failure(event, _EXPECTED), event))
-    start_ms = event["ts"] - event["ts"] % MINUTE_MS
-    return parsed.withColumn("start_ms", sf.when(sf.col("reason").isNull(), start_ms))
-
-
-def count_by_minute(rows: "DataFrame") -> "DataFrame":
-    """Returns the numbers of each minute in these rows. Invalid rows count under the minute null."""
-    from pyspark.sql import functions as sf
-
-    event, topic = sf.col("event"), sf.col("topic")
-    is_page, is_new_row = topic == schemas.DWD_PAGE, event["op"] == "insert"
-    old_status = sf.coalesce(event["old"]["payment_status"], sf.lit(""))
-    becomes_paid = (event["op"] == "update") & sf.map_contains_key(event["old"], "payment_status")
-    becomes_paid &= old_status != schemas.PAID
-    is_paid = (topic == schemas.DWD_PAYMENT) & (event["payment_status"] == schemas.PAID) & (is_new_row | becomes_paid)
-    hundredths = (event["payment_amount"] * 100).cast("long")
-    return rows.groupBy("start_ms").agg(
-        sf.count("*").alias("records"),
-        sf.count_if(is_page).alias("page_views"),
-        sf.count_if((topic == schemas.DWD_ORDER) & is_new_row).alias("orders"),
-        sf.coalesce(sf.sum(sf.when(is_paid, hundredths)), sf.lit(0)).alias("revenue"),
-        sf.hll_sketch_agg(sf.when(is_page, event["mid"]), sf.lit(SKETCH_BITS)).alias("visitors"),
+    return frame.groupBy("start_ms").agg(
+        *(sf.sum(name).alias(name) for name in NUMBERS),
+        sf.count("topic").alias("whole_records"),
+        sf.hll_sketch_agg("mid", sf.lit(SKETCH_BITS)).alias("visitors"),
     )
 
 
@@ -161,7 +150,14 @@ _stores: FlowStateCache[MinuteStore] = FlowStateCache()
 
 dws_traffic = Pipeline.of(
     "dws-traffic",
-    [Flow("traffic", {"dwd": Topic(",".join(SOURCES))}, split=split_traffic, ordered=False)],
+    [
+        Flow(
+            "traffic",
+            {SOURCE: Topic(",".join(SOURCES), parse=count_records, parsed_columns=COLUMNS)},
+            split=split_traffic,
+            ordered=False,
+        )
+    ],
     {TRAFFIC: [Topic(TRAFFIC, key="minute"), Table(TRAFFIC, time="minute")]},
     description="""\
     The shop's traffic, orders and revenue per minute.

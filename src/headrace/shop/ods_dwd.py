@@ -5,7 +5,6 @@ them with the history of the partition, and writes their rows. So every output t
 of their records in the ODS topic.
 """
 
-import os
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 ROWS = "rows"
 """The output of rows whose topic is not an output of the pipeline; the column `topic` routes each row."""
 LOG, DB = "log", "db"
+Routes = tuple[tuple[str, Route], ...]
 
 
 def split_log(batch: "pa.RecordBatch", task: Task) -> "dict[str, pa.RecordBatch]":
@@ -135,7 +135,7 @@ def make_ods_dwd(routes: Mapping[str, Route] = ROUTES, *, name: str = "ods-dwd")
     def transform(batch: "pa.RecordBatch", task: Task) -> "dict[str, pa.RecordBatch | pa.Table]":
         if task.source == LOG:
             return dict(split_log(batch, task))
-        rows = split_db(batch, task, _tables(frozen, *_routes_file(str(task.settings["routes"]))))
+        rows = split_db(batch, task, _tables(task.shared))
         return _route_other_topics(rows, topics)
 
     flow: Any = ArrowFlow(
@@ -143,6 +143,7 @@ def make_ods_dwd(routes: Mapping[str, Route] = ROUTES, *, name: str = "ods-dwd")
         {LOG: Topic(schemas.ODS_LOG), DB: Topic(schemas.ODS_DB)},
         transform=transform,
         state=lambda task: EventHistory(_window_ms(task)),
+        shared=lambda settings: _all_routes(frozen, str(settings["routes"])),
     )
     return Pipeline.of(
         name,
@@ -171,19 +172,16 @@ def _route_other_topics(
     return outputs
 
 
-def _routes_file(path: str) -> tuple[str, int]:
-    """Returns the path and the time of the file's last change."""
-    if not path:
-        return "", 0
-    try:
-        return path, os.stat(path).st_mtime_ns
-    except OSError as error:
-        raise PipelineError(f"routes {path}: {error.strerror or error}") from error
+def _all_routes(routes: Routes, file: str) -> Routes:
+    """Returns the routes of the pipeline and of a file, which only the driver reads. Raises if one is invalid."""
+    extended = tuple(load_routes(file, dict(routes)).items()) if file else routes
+    _tables(extended)
+    return extended
 
 
 @lru_cache(maxsize=8)
-def _tables(routes: tuple[tuple[str, Route], ...], path: str, _changed_ns: int) -> Tables:
-    return Tables(load_routes(path, dict(routes)) if path else dict(routes))
+def _tables(routes: Routes) -> Tables:
+    return Tables(dict(routes))
 
 
 _DESCRIPTION = """\

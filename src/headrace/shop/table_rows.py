@@ -5,7 +5,7 @@ Tables with types that compiled code does not know are parsed row by row in Pyth
 
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.json_columns import can_read, json_members, read_json
+from headrace.pipelines.json_columns import can_read, can_write, json_members, read_json
 from headrace.pipelines.json_rows import ObjectReader, Row, has_value, write_json, write_plain
 from headrace.pipelines.pipeline import PipelineError
 from headrace.pipelines.sql_schema import SqlSchemaError, parse_sql_schema, sql_name
@@ -28,13 +28,14 @@ class TableRows:
                 f"routes, table {table}: columns {columns!r} are not a SQL schema (id BIGINT, name STRING): {error}"
             ) from error
         check_columns(table, self._schema.names)
-        self._reader = ObjectReader(self._schema)
-        self._is_compiled = can_read(self._schema) and not any(pa.types.is_nested(kind) for kind in self._schema.types)
+        self._reader = ObjectReader(self._schema, database_times=True)
+        is_flat = not any(pa.types.is_nested(kind) for kind in self._schema.types)
+        self._is_compiled = is_flat and can_read(self._schema) and can_write(self._schema)
 
     def members(self, texts: "pa.StringArray") -> "tuple[pa.BinaryArray, dict[int, str]]":
         """Returns the rows as JSON members, and why a row is invalid, by its number."""
         if self._is_compiled:
-            rows = read_json(texts, self._schema, self._read_unusual)
+            rows = read_json(texts, self._schema, self._read_unusual, database_times=True)
             return json_members({name: rows.columns.field(name) for name in self._schema.names}), rows.invalid
         return self._read_all(texts)
 

@@ -14,6 +14,8 @@ import gc
 import sys
 from importlib import import_module
 
+from headrace.spark.allocator import fix_large_block_limit
+
 _READING = ("headrace.spark.batch", "headrace.spark.stream")
 _WRITING = ("headrace.client.admin.admin", "headrace.client.producer.producer")
 _MODULES_BY_WORKER = {
@@ -29,6 +31,7 @@ _MODULES_BY_WORKER = {
 def main(worker: str) -> None:
     from pyspark.daemon import manager
 
+    fix_large_block_limit()
     for name in _MODULES_BY_WORKER.get(worker, ()):
         import_module(name)
     gc.freeze()

@@ -27,6 +27,7 @@ from headrace.spark import clients, markers
 from headrace.spark.columns import by_topic, normalize
 from headrace.spark.digest import RowDigest
 from headrace.spark.markers import Marker
+from headrace.spark.schema import repeat
 from headrace.spark.sink_options import SinkOptions
 from headrace.spark.writing import acquire_transactional_id, sink_admin
 
@@ -149,4 +150,4 @@ class PartitionWriter:
 
 def _with_topic(topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the rows with their topic, so that the digest covers it."""
-    return rows.append_column("topic", pa.repeat(pa.scalar(topic, pa.string()), rows.num_rows))
+    return rows.append_column("topic", repeat(topic, pa.string(), rows.num_rows))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.client.consumer.range_client import RangeColumns
 
-__all__ = ["RowsBuilder", "columns_schema", "selected_columns", "source_schema"]
+__all__ = ["RowsBuilder", "columns_schema", "repeat", "selected_columns", "source_schema"]
 
 HEADERS = "headers"
 _HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -117,11 +117,11 @@ class RowsBuilder:
     def _constant(self, name: str, value: str | int, kind: "pa.DataType", rows: int) -> "pa.Array":
         repeated = self._constants.get(name)
         if repeated is None or len(repeated) < rows:
-            repeated = self._constants[name] = _repeat(value, kind, rows + rows // 4)
+            repeated = self._constants[name] = repeat(value, kind, rows + rows // 4)
         return repeated.slice(0, rows)
 
 
-def _repeat(value: str | int, kind: "pa.DataType", rows: int) -> "pa.Array":
+def repeat(value: str | int, kind: "pa.DataType", rows: int) -> "pa.Array":
     """Returns an array with one value in every row. PyArrow would import pandas to convert a Python object, which takes
     a second."""
     import pyarrow as pa

@@ -44,11 +44,14 @@ class HeadraceDataSource(DataSource):
         return BatchReader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from headrace.spark.mapped_stream import MAPPING_OPTION, MappedStreamReader
         from headrace.spark.stream import StreamReader
         from headrace.spark.task_stream import TASK_OPTION, TaskStreamReader
 
         if TASK_OPTION in self.options:
             return TaskStreamReader(dict(self.options))
+        if MAPPING_OPTION in self.options:
+            return MappedStreamReader(dict(self.options), schema)
         return StreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -14,8 +14,10 @@ Other files:
     meta.properties           in a log directory: the node that owns it
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.common.errors import HeadraceError, KafkaStorageError
@@ -62,17 +64,46 @@ def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:
 
 
 class OffsetCheckpoint:
-    """A checkpoint file with one offset for each partition of a log directory."""
+    """A checkpoint file with one offset for each partition of a log directory.
+
+    The owner's thread prepares a write, and any thread executes it. A write does nothing if a later one was executed
+    before it, so the file never goes back to older offsets.
+    """
 
     def __init__(self, path: Path, files: FileSystem):
+        self.offsets: Mapping[TopicPartition, int] = {}
+        """The content of the file, as it was last read or written."""
         self._path = path
         self._files = files
+        self._lock = threading.Lock()
+        self._last_prepared = 0
+        self._last_written = 0
+        self._closed = False
+
+    def prepare(self, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """Returns a function that writes the offsets."""
+        self._last_prepared += 1
+        return partial(self._write, self._last_prepared, offsets)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.prepare(offsets)()
+
+    def _write(self, number: int, offsets: Mapping[TopicPartition, int]) -> None:
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-        self._files.write_atomically(self._path, format_checkpoint(lines))
+        with self._lock:  # writes use the same temporary file
+            if number < self._last_written or self._closed:
+                return
+            self._files.write_atomically(self._path, format_checkpoint(lines))
+            self._last_written = number
+            self.offsets = offsets
+
+    def close(self) -> None:
+        """Waits for a write in progress. Later ones do nothing: another process may own the directory."""
+        with self._lock:
+            self._closed = True
 
     def read(self) -> dict[TopicPartition, int]:
+        self.offsets = {}
         if not self._files.exists(self._path):
             return {}
         offsets: dict[TopicPartition, int] = {}
@@ -85,6 +116,7 @@ class OffsetCheckpoint:
                     f"{self._path} is damaged: expected a line of topic, partition and offset, found "
                     f"{' '.join(entry)!r}"
                 ) from None
+        self.offsets = offsets
         return offsets
 
 
@@ -128,13 +160,21 @@ def _parse_id(path: Path, text: str) -> Uuid:
         raise KafkaStorageError(f"{path} is damaged: {error}") from error
 
 
+_NODE_KEYS = ("broker.id", "node.id")
+"""The key of the node's id in each version of the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The cluster and node that own a log directory. `directory_id` identifies the directory itself (KIP-858)."""
+    """The cluster and node that own a log directory. `directory_id` identifies the directory itself (KIP-858).
+
+    Version 0 is that of brokers with ZooKeeper, which the older ones of Apache Kafka require.
+    """
 
     cluster_id: str
     node_id: int
     directory_id: Uuid | None = None
+    version: int = 1
 
     def check_owner(self, directory: Path, cluster_id: str | None, node_id: int) -> None:
         """Raises KafkaStorageError if another node owns the directory, or another cluster if `cluster_id` is given."""
@@ -145,7 +185,11 @@ class MetaProperties:
             )
 
     def write(self, directory: Path, files: FileSystem) -> None:
-        properties = {"cluster.id": self.cluster_id, "node.id": str(self.node_id), "version": "1"}
+        properties = {
+            "cluster.id": self.cluster_id,
+            _NODE_KEYS[self.version]: str(self.node_id),
+            "version": str(self.version),
+        }
         if self.directory_id is not None:
             properties["directory.id"] = str(self.directory_id)
         text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
@@ -159,15 +203,11 @@ class MetaProperties:
             return None
         lines = _read_lines(path, files)
         properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-        node = properties.get("node.id" if properties.get("version") == "1" else "broker.id")
-        if (
-            properties.get("version") not in ("0", "1")
-            or node is None
-            or not node.isdecimal()
-            or "cluster.id" not in properties
-        ):
+        version = properties.get("version")
+        node = properties.get(_NODE_KEYS[int(version)]) if version in ("0", "1") else None
+        if version is None or node is None or not node.isdecimal() or "cluster.id" not in properties:
             raise KafkaStorageError(f"{path} is damaged: expected version 0 or 1, a cluster.id and a node.id")
         # Java's Properties escapes these characters.
         cluster_id = properties["cluster.id"].replace("\\=", "=").replace("\\:", ":")
         directory_id = _parse_id(path, properties["directory.id"]) if "directory.id" in properties else None
-        return cls(cluster_id, int(node), directory_id)
+        return cls(cluster_id, int(node), directory_id, int(version))

@@ -443,8 +443,11 @@ def plan_cleaning(log: Log, cleaner_config: CleanerConfig, cleanable: LogToClean
     )
 
 
-def finish_cleaning(log: Log, job: CleaningJob) -> bool:
-    """Swaps the compacted segments in. Returns False, and changes nothing, if the log changed during the job."""
+def finish_cleaning(log: Log, job: CleaningJob, *, is_checkpointed: bool = False) -> bool:
+    """Swaps the compacted segments in. Returns False, and changes nothing, if the log changed during the job.
+
+    `is_checkpointed` is True if the checkpoint already has a recovery point after the job's flush.
+    """
     if job.flush is not None:
         log.finish_flush(job.flush)
     # A compacted segment may end before the next one begins. Recovery treats that as a loss unless the range lies below
@@ -452,7 +455,8 @@ def finish_cleaning(log: Log, job: CleaningJob) -> bool:
     if not job.applies_to(log) or log.recovery_point < job.end_offset:
         job.discard()
         return False
-    log.write_checkpoint()
+    if not is_checkpointed:
+        log.write_checkpoint()
     for group in job.groups:
         group.cleaned.rename(SWAP_SUFFIX)
         log.context.files.sync_directory(log.directory)

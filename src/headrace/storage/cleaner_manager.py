@@ -11,6 +11,7 @@ from headrace.records import DEFAULT_MAX_INFLATED_BYTES
 from headrace.storage.cleaner import CleanerConfig, CleaningJob, finish_cleaning, log_to_clean, plan_cleaning
 from headrace.storage.config import ManagerConfig
 from headrace.storage.context import LogContext
+from headrace.storage.files import DiskFullError
 from headrace.storage.log import Log
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +27,10 @@ class DiskErrorHandling(Protocol):
 
     def handle_disk_error(self, log: Log, error: KafkaStorageError | OSError) -> None:
         """Takes the log's directory offline, unless the disk is only full."""
+
+    def checkpoint_recovery_point(self, log: Log, done: Callable[[int | KafkaStorageError], object]) -> None:
+        """Writes the recovery point of a log in the background, then calls `done` with the recovery point in the
+        checkpoint, or with the error."""
 
 
 class LogCleanerManager:
@@ -84,22 +89,41 @@ class LogCleanerManager:
         )
 
     def _finish(self, log: Log, job: CleaningJob, result: WorkResult) -> None:
-        self._job = None
-        if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
+        if not self._is_current(log, job):
+            self._job = None
             job.discard()  # its source segments no longer exist
             return
-        if isinstance(result.error, OSError):
+        if result.error is None:
+            if job.flush is not None:
+                log.finish_flush(job.flush)
+            # Before the swap, the recovery point must be on disk: see `finish_cleaning`.
+            self._errors.checkpoint_recovery_point(log, lambda point: self._swap(log, job, point))
+            return
+        self._job = None
+        if isinstance(result.error, OSError | DiskFullError):
             self._errors.handle_disk_error(log, result.error)
             return
-        if result.error is not None:
-            self._uncleanable.add(log.tp)
-            _logger.error(
-                "Partition %s: compaction failed and is disabled until the topic's config changes: %s",
-                log.tp,
-                result.error,
-            )
+        self._uncleanable.add(log.tp)
+        _logger.error(
+            "Partition %s: compaction failed and is disabled until the topic's config changes: %s",
+            log.tp,
+            result.error,
+        )
+
+    def _is_current(self, log: Log, job: CleaningJob) -> bool:
+        """Returns False if the job was cancelled, or the log was deleted or changed meanwhile, or is about to be
+        truncated: then the checkpoint may not have the recovery point that the swap needs."""
+        if job.cancelled or self._closed or self._logs.get(log.tp) is not log:
+            return False
+        return log.checkpoint_limit is None and job.applies_to(log)
+
+    def _swap(self, log: Log, job: CleaningJob, point: int | KafkaStorageError) -> None:
+        self._job = None
+        if isinstance(point, KafkaStorageError) or not self._is_current(log, job):
+            job.discard()
             return
-        if self._errors.attempt(log, lambda log: int(finish_cleaning(log, job))):
+        is_checkpointed = point >= job.end_offset
+        if self._errors.attempt(log, lambda log: int(finish_cleaning(log, job, is_checkpointed=is_checkpointed))):
             self._on_cleaned(log)
             _logger.info("Partition %s: compacted up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
 

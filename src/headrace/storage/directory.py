@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.common.errors import InvalidTopicError, KafkaStorageError
@@ -96,11 +97,10 @@ class LogDirectory:
         self.was_clean = False
         self.broker_epoch = NO_BROKER_EPOCH
         """The epoch of the broker that shut down cleanly. To Kafka's controllers, any other epoch means unclean."""
-        # The contents of the checkpoint files.
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_start_offsets: dict[TopicPartition, int] = {}
-        self.cleaned_up_to: dict[TopicPartition, int] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.recovery_point_checkpoint = OffsetCheckpoint(self.path / RECOVERY_POINT_CHECKPOINT, files)
+        self.log_start_checkpoint = OffsetCheckpoint(self.path / LOG_START_CHECKPOINT, files)
+        self.cleaner_checkpoint = OffsetCheckpoint(self.path / CLEANER_CHECKPOINT, files)
+        self.high_watermark_checkpoint = OffsetCheckpoint(self.path / HIGH_WATERMARK_CHECKPOINT, files)
         self.partitions = 0
         """The number of logs that the log manager has in this directory."""
         self._lock_fd: int | None = None
@@ -112,13 +112,25 @@ class LogDirectory:
     def online(self) -> bool:
         return self.failure is None
 
-    def _checkpoint(self, name: str) -> OffsetCheckpoint:
-        return OffsetCheckpoint(self.path / name, self.files)
+    @property
+    def _checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
+        return (
+            self.recovery_point_checkpoint,
+            self.log_start_checkpoint,
+            self.cleaner_checkpoint,
+            self.high_watermark_checkpoint,
+        )
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """The high watermarks in the checkpoint file."""
+        return self.high_watermark_checkpoint.offsets
 
     # ---- opening
 
-    def open(self, cluster_id: str, node_id: int, new_id: Uuid) -> None:
-        """Locks the directory and reads its checkpoints. Assigns a new directory to this node.
+    def open(self, cluster_id: str, node_id: int, new_id: Uuid | None) -> None:
+        """Locks the directory and reads its checkpoints. Assigns a new directory to this node, with `new_id` if
+        directories have ids.
 
         Raises KafkaStorageError if that is not possible. The directory of another node or cluster stays untouched.
         """
@@ -129,17 +141,15 @@ class LogDirectory:
                 self.meta.check_owner(self.path, cluster_id, node_id)
             self._lock()
             self.was_clean = self.files.exists(self.path / CLEAN_SHUTDOWN_FILE)
-            self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
-            self.log_start_offsets = self._read_checkpoint(LOG_START_CHECKPOINT)
-            self.cleaned_up_to = self._read_checkpoint(CLEANER_CHECKPOINT)
-            self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
+            for checkpoint in self._checkpoints:
+                self._read_checkpoint(checkpoint)
             if self.was_clean:
                 self.broker_epoch = self._read_broker_epoch()
                 # Removed before anything is written: from now on, a crash requires recovery.
                 self.files.remove(self.path / CLEAN_SHUTDOWN_FILE)
                 self.files.sync_directory(self.path)
             if self.meta is None:
-                self.meta = MetaProperties(cluster_id, node_id, new_id)
+                self.meta = MetaProperties(cluster_id, node_id, new_id, version=0 if new_id is None else 1)
                 self.meta.write(self.path, self.files)
         except OSError as error:
             raise storage_error("open log directory", self.path, error) from error
@@ -161,20 +171,21 @@ class LogDirectory:
         _owned.add(resolved)
 
     def unlock(self) -> None:
+        for checkpoint in self._checkpoints:
+            checkpoint.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
             _owned.discard(self.path.resolve())
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+    def _read_checkpoint(self, checkpoint: OffsetCheckpoint) -> None:
         """Reads a checkpoint. Damage costs time, not data: recovery scans the log, compaction starts over."""
         try:
-            return self._checkpoint(name).read()
+            checkpoint.read()
         except KafkaStorageError as error:
             _logger.warning(
                 "Log directory %s: ignoring a damaged checkpoint; recovery may take longer: %s", self.path, error
             )
-            return {}
 
     def _read_broker_epoch(self) -> int:
         try:
@@ -204,23 +215,11 @@ class LogDirectory:
 
     def is_checkpointed(self, tp: TopicPartition) -> bool:
         """Returns True if any checkpoint contains the partition."""
-        return any(tp in offsets for offsets in (self.recovery_points, self.log_start_offsets, self.cleaned_up_to))
-
-    def write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT).write(offsets)
-        self.recovery_points = offsets
-
-    def write_log_start_offsets(self, offsets: dict[TopicPartition, int]) -> None:
-        self._checkpoint(LOG_START_CHECKPOINT).write(offsets)
-        self.log_start_offsets = offsets
-
-    def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
-        self._checkpoint(CLEANER_CHECKPOINT).write(offsets)
-        self.cleaned_up_to = offsets
+        checkpoints = (self.recovery_point_checkpoint, self.log_start_checkpoint, self.cleaner_checkpoint)
+        return any(tp in checkpoint.offsets for checkpoint in checkpoints)
 
     def write_high_watermarks(self, offsets: dict[TopicPartition, int]) -> None:
-        self._checkpoint(HIGH_WATERMARK_CHECKPOINT).write(offsets)
-        self.high_watermarks = offsets
+        self.high_watermark_checkpoint.write(offsets)
 
     def write_clean_shutdown(self) -> None:
         marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))

@@ -1,17 +1,35 @@
-"""A flush of a log: planned on the owner's thread, executed on any thread."""
+"""Syncs of a log's files, for a flush and for a truncation: planned on the owner's thread, executed on any thread."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.storage.files import DataFile, FileSystem
+from headrace.storage.files import DISK_FULL, DataFile, FileSystem, storage_error
 from headrace.storage.segment import LogSegment
 from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import TransactionIndex
 
 
 @dataclass(frozen=True, slots=True)
+class TruncationTask:
+    """The files to sync before a truncated log may be appended to."""
+
+    opened: list[DataFile]
+    directory: Path
+    files: FileSystem
+
+    def run(self) -> None:
+        for file in self.opened:
+            file.sync()
+        self.files.sync_directory(self.directory)
+
+
+@dataclass(frozen=True, slots=True)
 class FlushTask:
-    """The files to sync before the recovery point may move to `offset`, unless the log is truncated meanwhile."""
+    """The files to sync before the recovery point may move to `offset`, unless the log is truncated meanwhile.
+
+    `run` raises DiskFullError if there is no space for the leader epochs, and an OSError if a sync fails.
+    """
 
     offset: int
     opened: list[DataFile]
@@ -19,8 +37,16 @@ class FlushTask:
     truncations: int
     directories: list[Path]
     files: FileSystem
+    write_epochs: Callable[[], None] | None = None
 
     def run(self) -> None:
+        if self.write_epochs is not None:
+            try:
+                self.write_epochs()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                raise storage_error("write the leader epochs in", self.directories[0], error) from error
         for file in self.opened:
             file.sync()
         for directory in self.directories:

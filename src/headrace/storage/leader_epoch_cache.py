@@ -6,6 +6,9 @@ leader (KIP-101).
 """
 
 import bisect
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +31,7 @@ class LeaderEpochFileCache:
     """The leader epochs of one log, ordered by epoch.
 
     The checkpoint file is written when the log is flushed, so appends do not wait for it. Recovery rebuilds the entries
-    beyond the recovery point from the record batches.
+    beyond the recovery point from the record batches. Any thread may execute a prepared write.
     """
 
     file_name = "leader-epoch-checkpoint"
@@ -39,6 +42,9 @@ class LeaderEpochFileCache:
         self._saved: list[EpochEntry] | None = []
         """The entries of the checkpoint file; None if they are not known."""
         self._entries: list[EpochEntry] = []
+        self._lock = threading.Lock()
+        self._last_prepared = 0
+        self._last_written = 0
 
     def load(self) -> None:
         """Reads the checkpoint, which must exist. Raises KafkaStorageError if it is damaged."""
@@ -61,9 +67,11 @@ class LeaderEpochFileCache:
             self._entries.append(entry)
         self._saved = self._entries
 
-    def move_to(self, directory: Path) -> None:
-        """Updates the path after the log's directory was renamed."""
-        self._path = directory / self.file_name
+    def rename_directory(self, source: Path, target: Path) -> None:
+        """Renames the log's directory. A write in another thread must not reach a new log with the old name."""
+        with self._lock:
+            self._files.rename(source, target)
+            self._path = target / self.file_name
 
     @property
     def entries(self) -> list[EpochEntry]:
@@ -122,13 +130,22 @@ class LeaderEpochFileCache:
     def clear(self) -> None:
         self._entries = []
 
-    def sync(self, end_offset: int) -> None:
-        """Writes the checkpoint if the epochs of the records below `end_offset` have changed since the last write.
+    def prepare_sync(self, end_offset: int) -> Callable[[], None] | None:
+        """Returns a function that writes the checkpoint; None if the epochs of the records below `end_offset` have not
+        changed since the last write.
 
         The epoch of a leader that has not written a record yet is not needed: opening the log would drop it.
         """
         entries = [entry for entry in self._entries if entry.start_offset < end_offset]
-        if entries != self._saved:
-            lines = (f"{entry.epoch} {entry.start_offset}" for entry in entries)
-            self._files.write_atomically(self._path, format_checkpoint(lines))
-            self._saved = entries
+        if entries == self._saved:
+            return None
+        self._last_prepared += 1
+        return partial(self._write, self._last_prepared, entries)
+
+    def _write(self, number: int, entries: list[EpochEntry]) -> None:
+        lines = (f"{entry.epoch} {entry.start_offset}" for entry in entries)
+        with self._lock:  # writes use the same temporary file
+            if number >= self._last_written:  # else a later write overtook this one
+                self._files.write_atomically(self._path, format_checkpoint(lines))
+                self._last_written = number
+                self._saved = entries

@@ -228,6 +228,8 @@ class _Loader:
         log.is_checkpointed = self.checkpointed_point is not None
         # Closing an empty log syncs nothing, not even its topic id.
         log.is_directory_synced = clean and bool(self.checkpointed_point)
+        if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
+            log.flush()  # the crash may have come before the sync of these records, and leaders count on it
         return log, self.report
 
     # ---- interrupted work

@@ -33,8 +33,8 @@ from headrace.storage.checkpoints import PARTITION_METADATA_FILE
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
 from headrace.storage.failed_appends import FailedAppends
-from headrace.storage.files import DISK_FULL, DataFile, remove_files, storage_error
-from headrace.storage.flushing import FlushTask, open_files_to_sync, pending_changes, segments_to_flush
+from headrace.storage.files import DISK_FULL, DataFile, DiskFullError, remove_files, storage_error
+from headrace.storage.flushing import FlushTask, TruncationTask, open_files_to_sync, pending_changes, segments_to_flush
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.leader_epoch_cache import LeaderEpochFileCache
 from headrace.storage.open_files import TOO_MANY_OPEN_FILES
@@ -116,7 +116,11 @@ class Log(LogFields):
         """The offset up to which the log is compacted; stored in the cleaner offset checkpoint."""
         self.on_recovery_point_lowered: Callable[[], None] = lambda: None
         """Writes the checkpoints immediately. Called before a truncation changes files: the checkpoints must not
-        contain offsets that the log no longer has."""
+        contain offsets that the log no longer has. `LogManager.truncate_many` writes them in the background instead."""
+        self.checkpoint_limit: int | None = None
+        """The checkpoints contain no larger offset of this log, because a truncation to this offset is prepared."""
+        self.is_limit_checkpointed = False
+        """True if the checkpoint files respect the limit, so that a truncation need not write them."""
         self.is_checkpointed = True
         """True if the recovery point checkpoint contains this log; a new log is not in it yet."""
         self.is_directory_synced = True
@@ -129,6 +133,8 @@ class Log(LogFields):
         self._flush_in_progress = False
         self._truncation_count = 0
         self._ends_in_gap = False
+        self._unsynced_truncation: TruncationTask | None = None
+        """The files to sync before the next append: those of a truncation that is not on disk yet."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -147,8 +153,9 @@ class Log(LogFields):
     ) -> AppendResult:
         """Validates a producer's batches, unless they are, assigns offsets and writes them.
 
-        Patches a writable buffer in place. If an error of `common.errors` is raised, nothing was appended. Raises
-        LargeBatchError if a batch is larger than `max_inline_bytes`, if given, uncompressed.
+        Patches a writable buffer in place. If an error of `common.errors` is raised, nothing was appended, unless only
+        the flush for `flush.messages` failed. Raises LargeBatchError if a batch is larger than `max_inline_bytes`, if
+        given, uncompressed.
         """
         self._check_open()
         if not NO_LEADER_EPOCH <= leader_epoch <= INT_MAX:
@@ -161,6 +168,7 @@ class Log(LogFields):
         )
         duplicate = self._check_producers(prepared, origin)
         if duplicate is not None:
+            self.flush_if_overdue()
             return AppendResult(
                 duplicate.base_offset,
                 duplicate.last_offset,
@@ -214,8 +222,7 @@ class Log(LogFields):
         self._ends_in_gap = False
         self._assign_epochs(prepared.batches)
         self._update_producers(prepared, active)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
+        self.flush_if_overdue()
         return AppendResult(
             prepared.first_offset,
             prepared.last_offset,
@@ -227,6 +234,8 @@ class Log(LogFields):
 
     def _write(self, prepared: PreparedAppend, now_ms: int) -> LogSegment:
         """Writes the batches to a segment, and returns it. If it raises KafkaStorageError, nothing was written."""
+        if self._unsynced_truncation is not None:
+            self.sync_truncation()
         try:
             active = self._segment_for(prepared, now_ms)
             positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
@@ -255,6 +264,14 @@ class Log(LogFields):
                 if self._failed_appends:
                     self._failed_appends.appended(batch)
         self.producers.end_offset = self.log_end_offset
+
+    def start_leader_epoch(self, leader_epoch: int) -> None:
+        """Notes that the leader of an epoch appends from the log end on.
+
+        A leader calls it before its first append: the compiled append does not check for an unsynced truncation.
+        """
+        self.sync_truncation()
+        self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
         """Rolls to a new segment, by default at the log end offset, and flushes the old one in the background."""
@@ -455,19 +472,31 @@ class Log(LogFields):
 
     # ---- truncating
 
+    # A truncation changes the files and then syncs them. `truncate_to` and `truncate_fully_and_start_at` wait for the
+    # disk; `LogManager.truncate_many` truncates many logs and waits in the background.
+
     def truncate_to(self, offset: int) -> bool:
         """Removes all records from an offset on. A follower calls it when its log diverges from the leader's.
 
         Returns False if the log has no records from that offset on.
         """
+        task = self.begin_truncation(offset)
+        if task is not None:
+            self.sync_truncation()
+        return task is not None
+
+    def begin_truncation(self, offset: int) -> TruncationTask | None:
+        """Truncates like `truncate_to`, and returns the files to sync; None if nothing had to be truncated.
+
+        Call `finish_truncation` after the task has run. An append before that runs the task itself.
+        """
         self._check_open()
         if offset < 0:
             raise ValueError(f"Cannot truncate partition {self.tp} to a negative offset ({offset})")
         if offset >= self.log_end_offset:
-            return False
+            return None
         if offset < self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
+            return self.begin_full_truncation(offset)
         self._lower_checkpoints(offset)
         try:
             # From the end backwards: a crash leaves no gap.
@@ -475,9 +504,9 @@ class Log(LogFields):
             if not len(self.segments):
                 self.segments.add(self._create_segment(offset))
             self._truncate_active(offset)
+            # After a power loss, truncated batches and deleted segments must not reappear after newly appended ones.
+            self._unsynced_truncation = TruncationTask([self.segments.active.file], self.directory, self._files)
             self.snapshots.drop_beyond(offset)
-            # After a power loss, deleted segments must not reappear after newly appended ones.
-            self._files.sync_directory(self.directory)
             self.log_end_offset = offset
             self._ends_in_gap = True
             self.update_high_watermark(min(self.high_watermark, offset))
@@ -485,17 +514,38 @@ class Log(LogFields):
             self._reload_producers()
         except OSError as error:
             self._fail("truncate", error)
-        return True
+        return self._unsynced_truncation
+
+    def sync_truncation(self) -> None:
+        """Syncs the files of the last truncation, unless they are on disk already."""
+        task = self._unsynced_truncation
+        if task is not None:
+            try:
+                task.run()
+            except OSError as error:
+                self._fail("truncate", error)
+            self.finish_truncation(task)
+
+    def finish_truncation(self, task: TruncationTask) -> None:
+        """Allows appends without a sync again, unless the log was truncated once more."""
+        if self._unsynced_truncation is task:
+            self._unsynced_truncation = None
+
+    def needs_lower_checkpoint(self, offset: int) -> bool:
+        """Returns True if the checkpoints must be lowered before a truncation to an offset."""
+        return offset < max(self.recovery_point, self.log_start_offset)
 
     def _lower_checkpoints(self, offset: int) -> None:
         """Lowers the checkpointed offsets to the truncation offset."""
         self._truncation_count += 1
         if self.cleaned_up_to is not None:
             self.cleaned_up_to = min(self.cleaned_up_to, offset)
-        if offset < max(self.recovery_point, self.log_start_offset):
+        if self.needs_lower_checkpoint(offset):
             before = self.recovery_point, self.log_start_offset
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
+            if self.is_limit_checkpointed and self.checkpoint_limit is not None and self.checkpoint_limit <= offset:
+                return
             try:
                 self.write_checkpoint()
             except KafkaStorageError:
@@ -512,31 +562,37 @@ class Log(LogFields):
     def _truncate_active(self, offset: int) -> None:
         active = self.segments.active
         try:
-            active.truncate_to(offset)
+            active.truncate_to(offset, sync=False)
         except CorruptIndexError:
             rebuild_indexes(active, self.config)
-            active.truncate_to(offset)
+            active.truncate_to(offset, sync=False)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Deletes all records and restarts the log at an offset.
 
         A follower calls it when its fetch offset is out of the leader's range.
         """
+        self.begin_full_truncation(offset)
+        self.sync_truncation()
+
+    def begin_full_truncation(self, offset: int) -> TruncationTask:
+        """Truncates like `truncate_fully_and_start_at`, and returns the files to sync; see `begin_truncation`."""
         self._check_open()
         if not 0 <= offset < LONG_MAX:
             raise ValueError(f"Cannot start the log of partition {self.tp} at offset {offset}")
         self._lower_checkpoints(offset)
+        task = self._unsynced_truncation = TruncationTask([], self.directory, self._files)
         try:
             self.delete_segments(list(reversed(list(self.segments))))
             self.snapshots.keep_only(set())
             self.segments.add(self._create_segment(offset))
-            self._files.sync_directory(self.directory)
         except OSError as error:
             self._fail("truncate", error)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
         self._ends_in_gap = False
         self.epochs.clear()
         self.producers.reset(offset)
+        return task
 
     def _reload_producers(self) -> None:
         self.snapshots.load_latest(self.producers, self.log_start_offset, self.log_end_offset)
@@ -609,6 +665,12 @@ class Log(LogFields):
             raise storage_error("flush", self.directory, error) from error
         self.finish_flush(task)
 
+    def flush_if_overdue(self) -> None:
+        """Flushes if `flush.messages` demands it. Appends do so. If it fails on a full disk, the records stay in the
+        log, and do not count as replicated before this succeeds."""
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+
     def flush_in_background(self, up_to: int | None = None) -> None:
         """Flushes on the background runner; see `flush`. Does nothing if a flush is already in progress."""
         if self._flush_in_progress:
@@ -625,7 +687,9 @@ class Log(LogFields):
             if result.error is None:
                 self.finish_flush(task)
                 return
-            if isinstance(result.error, OSError) and result.error.errno in TOO_MANY_OPEN_FILES:
+            if isinstance(result.error, DiskFullError) or (
+                isinstance(result.error, OSError) and result.error.errno in TOO_MANY_OPEN_FILES
+            ):
                 _logger.warning("Partition %s: cannot flush; the next flush tries again: %s", self.tp, result.error)
                 return
             if self.on_disk_failed is None:
@@ -653,14 +717,14 @@ class Log(LogFields):
             opened += self.snapshots.open_for_sync(self.recovery_point, offset)
             if not self.is_directory_synced and self.topic_id is not None:
                 opened.append(self._files.open(self.directory / PARTITION_METADATA_FILE))
-            self.epochs.sync(self.log_end_offset)
+            write_epochs = self.epochs.prepare_sync(self.log_end_offset)
         except OSError as error:
             if error.errno not in DISK_FULL and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         changes = pending_changes(segments)
         directories = [self.directory] if self.is_directory_synced else [self.directory, self.directory.parent]
-        return FlushTask(offset, opened, changes, self._truncation_count, directories, self._files)
+        return FlushTask(offset, opened, changes, self._truncation_count, directories, self._files, write_epochs)
 
     def finish_flush(self, task: FlushTask) -> None:
         """Moves the recovery point after a task has run, unless the log was truncated meanwhile."""
@@ -682,6 +746,7 @@ class Log(LogFields):
         """Flushes, writes a producer state snapshot, and closes. Opening the log again then needs no recovery."""
         if self._closed:
             return
+        self.sync_truncation()
         try:
             if self.must_save:
                 self.segments.active.seal()
@@ -695,7 +760,7 @@ class Log(LogFields):
     def must_save(self) -> bool:
         """True if closing must write or sync anything. An empty log has nothing to save."""
         active = self.segments.active
-        if self.recovery_point < self.log_end_offset or not active.has_clean_tail:
+        if self.recovery_point < self.log_end_offset or not active.has_clean_tail or self._unsynced_truncation:
             return True
         if self.log_end_offset == self.segments.first.base_offset and not self.producers.entries:
             return False
@@ -712,9 +777,8 @@ class Log(LogFields):
 
     def move_to(self, directory: Path) -> None:
         """Renames the log's directory."""
-        self._files.rename(self.directory, directory)
+        self.epochs.rename_directory(self.directory, directory)
         self.directory = directory
-        self.epochs.move_to(directory)
         self.snapshots.directory = directory
         for segment in self.segments:
             segment.move_to(directory)

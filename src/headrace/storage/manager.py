@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Scheduler, WorkResult
 from headrace.common.clock import Clock, SystemClock
@@ -20,7 +20,7 @@ from headrace.common.config import LONG_MAX
 from headrace.common.errors import ConfigError, HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.common.types import TopicPartition
-from headrace.storage.checkpoints import write_partition_metadata
+from headrace.storage.checkpoints import OffsetCheckpoint, write_partition_metadata
 from headrace.storage.cleaner_manager import LogCleanerManager
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.directory import (
@@ -36,6 +36,7 @@ from headrace.storage.log import Log, LogContext
 from headrace.storage.open_files import TOO_MANY_OPEN_FILES, max_open_files
 from headrace.storage.progress import Progress
 from headrace.storage.retention import delete_old_segments
+from headrace.storage.truncation import LogTruncation
 
 _logger = logging.getLogger(__name__)
 
@@ -49,6 +50,21 @@ _LOGS_PER_TASK = 64
 """How many logs a thread loads or closes before it takes the next ones."""
 _CLOSING_THREADS = 8
 """Closing a log waits for the disk; the file system syncs several files with one write to its journal."""
+_CHECKPOINT_DELAY_MS = 1000
+"""How long after the first of many new or deleted logs the checkpoints are written."""
+
+
+class CheckpointKind(NamedTuple):
+    """One of the checkpoint files of a log directory, and the offset of a log that it contains."""
+
+    file_of: Callable[[LogDirectory], OffsetCheckpoint]
+    offset_of: Callable[[Log], int | None]
+
+
+RECOVERY_POINTS = CheckpointKind(lambda directory: directory.recovery_point_checkpoint, lambda log: log.recovery_point)
+# Also if the log starts at its first segment: a power loss may bring deleted segments back.
+LOG_STARTS = CheckpointKind(lambda directory: directory.log_start_checkpoint, lambda log: log.log_start_offset or None)
+CLEANED_OFFSETS = CheckpointKind(lambda directory: directory.cleaner_checkpoint, lambda log: log.cleaned_up_to)
 
 
 def _uses_reserved_files(path: Path) -> bool:
@@ -76,8 +92,10 @@ class LogManager:
         clock: Clock | None = None,
         runner: BackgroundRunner | None = None,
         seed: int | None = None,
+        directory_ids: bool = True,
     ):
-        """`config_of` returns the configuration of a topic's logs."""
+        """`config_of` returns the configuration of a topic's logs. `directory_ids` gives new directories an id, unlike
+        brokers of Apache Kafka with ZooKeeper."""
         if type(node_id) is not int or node_id < 0:
             raise ConfigError(f"node.id={node_id!r} is not a valid value: expected an int of at least 0")
         if not isinstance(cluster_id, str) or not cluster_id.isprintable() or not cluster_id.strip():
@@ -93,8 +111,11 @@ class LogManager:
         self._config_of = config_of
         self._files = files or FileSystem()
         self._random = make_random(seed)
+        self._directory_ids = directory_ids
         self._logs: dict[TopicPartition, Log] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self._checkpoints_in_progress: set[OffsetCheckpoint] = set()
+        self._checkpoints_due: set[LogDirectory] = set()
         self._started = False
         self._closed = False
         self._context = LogContext(
@@ -134,7 +155,8 @@ class LogManager:
     def _open_directories(self) -> None:
         for directory in self.directories:
             try:
-                directory.open(self.cluster_id, self.node_id, random_uuid(self._random))
+                new_id = random_uuid(self._random) if self._directory_ids else None
+                directory.open(self.cluster_id, self.node_id, new_id)
             except (KafkaStorageError, OSError) as error:
                 self._take_offline(directory, error)
         self._check_any_online()
@@ -189,9 +211,10 @@ class LogManager:
             self.load_reports[log.tp] = report
             if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
                 _logger.warning("Partition %s: recovered the log in %s: %s", log.tp, directory, report)
-        if any(log.recovery_point < directory.recovery_points.get(log.tp, 0) for log, _ in loaded):
+        recovery_points = directory.recovery_point_checkpoint.offsets
+        if any(log.recovery_point < recovery_points.get(log.tp, 0) for log, _ in loaded):
             # A log ends before its checkpointed recovery point; records appended next will not be on disk.
-            self._checkpoint_recovery_points(directory)
+            self._checkpoint_now(directory, RECOVERY_POINTS, must=False)
         for path in leftovers:
             self._remove_directory_later(path)
 
@@ -204,8 +227,9 @@ class LogManager:
         def load(tps: list[TopicPartition]) -> list[tuple[Log, LoadReport]]:
             return [self._load(directory, tp) for tp in tps]
 
-        with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as pool:
-            for chunk in map(load, chunks) if directory.was_clean else pool.map(load, chunks):
+        threads = self.config.num_recovery_threads_per_data_dir
+        with ThreadPoolExecutor(threads) as pool:
+            for chunk in map(load, chunks) if directory.was_clean or threads == 1 else pool.map(load, chunks):
                 loaded += chunk
                 progress.add(len(chunk))
         progress.finish()
@@ -218,10 +242,10 @@ class LogManager:
             self._config_of(tp.topic),
             self._context,
             clean=directory.was_clean,
-            recovery_point=directory.recovery_points.get(tp),
-            log_start_offset=directory.log_start_offsets.get(tp, 0),
+            recovery_point=directory.recovery_point_checkpoint.offsets.get(tp),
+            log_start_offset=directory.log_start_checkpoint.offsets.get(tp, 0),
         )
-        cleaned_up_to = directory.cleaned_up_to.get(tp)
+        cleaned_up_to = directory.cleaner_checkpoint.offsets.get(tp)
         if cleaned_up_to is not None:
             log.cleaned_up_to = min(cleaned_up_to, log.log_end_offset)
         return log, report
@@ -264,17 +288,21 @@ class LogManager:
         directory = self._least_loaded()
         if directory.is_checkpointed(tp):
             # The checkpoints still contain a deleted log with this name, whose offsets the new one does not have.
-            self._checkpoint_recovery_points(directory, must=True)
-            self._checkpoint_log_start_offsets(directory, must=True)
-            self._checkpoint_cleaned(directory, must=True)
+            for kind in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
+                self._checkpoint_now(directory, kind)
         path = directory.path / str(tp)
         if self._is_out_of_files(directory):
             raise DiskFullError(f"Cannot create a log in {directory}: {_OUT_OF_FILES}")
         try:
             log = create_log(path, tp, config, self._context, topic_id)
         except OSError as error:
-            raise storage_error("create a log in", directory.path, error) from error
+            raise self._creation_failed("create a log in", directory, directory.path, error) from error
+        except KafkaStorageError as error:
+            if isinstance(error.__cause__, OSError):
+                self._creation_failed("open", directory, path, error.__cause__)
+            raise
         self._add_log(log, directory)
+        self._checkpoint_soon(directory)  # else the first roll of the log would have to write the checkpoint
         return log
 
     def creation_problem(self) -> KafkaStorageError | None:
@@ -297,8 +325,17 @@ class LogManager:
         try:
             write_partition_metadata(log.directory, topic_id, self._files)
         except OSError as error:
-            raise storage_error("write the topic id of", log.directory, error) from error
+            directory = self._directory_of[log.tp]
+            raise self._creation_failed("write the topic id of", directory, log.directory, error) from error
         log.topic_id = topic_id
+
+    def _creation_failed(self, action: str, directory: LogDirectory, path: Path, error: OSError) -> KafkaStorageError:
+        """Returns the error of a log that could not be created. Takes the directory offline unless the disk is full:
+        otherwise only this replica would be offline, and nothing would bring it back before the next start."""
+        failure = storage_error(action, path, error)
+        if not isinstance(failure, DiskFullError):
+            self._take_offline(directory, failure)
+        return failure
 
     def _least_loaded(self) -> LogDirectory:
         online = [directory for directory in self.directories if directory.online]
@@ -341,6 +378,7 @@ class LogManager:
             raise storage_error("rename", log.directory, error) from error
         log.abandon()
         self._remove_log(tp)
+        self._checkpoint_soon(directory)  # else a new log with this name would have to write the checkpoints
         return log
 
     def _remove_log(self, tp: TopicPartition) -> None:
@@ -445,61 +483,137 @@ class LogManager:
         elif directory is not None:
             self._take_offline(directory, error)
 
+    # ---- checkpoints
+
     def checkpoint_recovery_points(self) -> None:
         for directory in self.directories:
-            self._checkpoint_recovery_points(directory)
+            self._checkpoint_in_background(directory, RECOVERY_POINTS)
 
     def checkpoint_log_start_offsets(self) -> None:
         for directory in self.directories:
-            self._checkpoint_log_start_offsets(directory)
+            self._checkpoint_in_background(directory, LOG_STARTS)
+
+    def truncate_many(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        done: Callable[[dict[TopicPartition, KafkaStorageError | None]], object],
+        *,
+        fully: bool = False,
+        is_current: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> None:
+        """Truncates logs to offsets, like `Log.truncate_to`, without waiting for the disk on the owner's thread.
+
+        With `fully`, deletes all records and restarts the logs at the offsets, like `Log.truncate_fully_and_start_at`.
+        Each checkpoint file is written once for all logs together. The owner's thread truncates a few logs at a time.
+
+        A follower must not append to these logs before `done` is called with the partitions that were truncated, or
+        needed no truncation (None), or could not be truncated (the error). `is_current` is called just before a log
+        is truncated: it must return False if the broker has become leader of the partition, or follows another leader
+        epoch. Then the log stays as it is, and `done` does not get the partition; nor if its log was deleted.
+        """
+        self._check_running()
+        LogTruncation(self, offsets, done, fully, is_current).start()
+
+    def prepare_checkpoints(self, directory: LogDirectory) -> Callable[[], None]:
+        """Returns a function for any thread that writes recovery points, log starts and compacted offsets."""
+        writes = [self._prepare_checkpoint(directory, kind) for kind in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS)]
+
+        def write() -> None:
+            for write in writes:
+                write()
+
+        return write
+
+    def _prepare_checkpoint(self, directory: LogDirectory, kind: CheckpointKind) -> Callable[[], None]:
+        offsets: dict[TopicPartition, int] = {}
+        for tp, log in self._logs.items():
+            offset = kind.offset_of(log) if self._directory_of[tp] is directory else None
+            if offset is not None:
+                limit = log.checkpoint_limit
+                offsets[tp] = offset if limit is None else min(offset, limit)
+        return kind.file_of(directory).prepare(offsets)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
         """Writes the checkpoints of a log now, because the old ones would contradict the files.
 
         A log calls it before a truncation, and before a compaction below its recovery point.
         """
-        self._checkpoint_recovery_points(directory, must=True)
-        if directory.log_start_offsets.get(log.tp, 0) != log.log_start_offset:
-            self._checkpoint_log_start_offsets(directory, must=True)
+        self._checkpoint_now(directory, RECOVERY_POINTS)
+        if directory.log_start_checkpoint.offsets.get(log.tp, 0) != log.log_start_offset:
+            self._checkpoint_now(directory, LOG_STARTS)
 
-    def _checkpoint_recovery_points(self, directory: LogDirectory, must: bool = False) -> None:
-        self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point, must)
-        for tp in directory.recovery_points:
-            if self._directory_of.get(tp) is directory:
-                self._logs[tp].is_checkpointed = True
-
-    def _checkpoint_log_start_offsets(self, directory: LogDirectory, must: bool = False) -> None:
-        # Also if the log starts at its first segment: a power loss may bring deleted segments back.
-        self._checkpoint(directory, directory.write_log_start_offsets, lambda log: log.log_start_offset or None, must)
-
-    def _checkpoint_cleaned(self, directory: LogDirectory, must: bool = False) -> None:
-        self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to, must)
-
-    def _checkpoint(
-        self,
-        directory: LogDirectory,
-        write: Callable[[dict[TopicPartition, int]], None],
-        offset_of: Callable[[Log], int | None],
-        must: bool,
-    ) -> None:
+    def _checkpoint_now(self, directory: LogDirectory, kind: CheckpointKind, must: bool = True) -> None:
         """Writes a checkpoint. On a full disk, keeps the old one; with `must`, raises DiskFullError."""
         if not directory.online:
             return
-        offsets: dict[TopicPartition, int] = {}
-        for tp, log in self._logs.items():
-            offset = offset_of(log) if self._directory_of[tp] is directory else None
-            if offset is not None:
-                offsets[tp] = offset
         try:
-            write(offsets)
+            self._prepare_checkpoint(directory, kind)()
         except OSError as error:
-            failure = storage_error("write a checkpoint to", directory.path, error)
-            if not isinstance(failure, DiskFullError):
-                self._take_offline(directory, failure)
-            elif must:
+            failure = self.checkpoint_failed(directory, error)
+            if must and isinstance(failure, DiskFullError):
                 raise failure from error
+        else:
+            self._note_checkpointed(directory, kind)
+
+    def _checkpoint_in_background(self, directory: LogDirectory, kind: CheckpointKind) -> None:
+        """Writes a checkpoint in the background; does nothing if its last write is still in progress."""
+        file = kind.file_of(directory)
+        if not directory.online or file in self._checkpoints_in_progress:
+            return
+
+        def done(result: WorkResult) -> None:
+            self._checkpoints_in_progress.discard(file)
+            if isinstance(result.error, OSError):
+                self.checkpoint_failed(directory, result.error)
             else:
-                _logger.warning("Log directory %s: disk full, keeping the old checkpoint: %s", directory, failure)
+                result.result()
+                self._note_checkpointed(directory, kind)
+
+        self._checkpoints_in_progress.add(file)
+        self.runner.submit(self._prepare_checkpoint(directory, kind), done)
+
+    def checkpoint_recovery_point(self, log: Log, done: Callable[[int | KafkaStorageError], object]) -> None:
+        """Writes the recovery point of a log in the background, then calls `done` with the recovery point in the
+        checkpoint, or with the error."""
+        directory = self._directory_of[log.tp]
+
+        def written(result: WorkResult) -> None:
+            if isinstance(result.error, OSError):
+                done(self.checkpoint_failed(directory, result.error))
+                return
+            result.result()
+            self._note_checkpointed(directory, RECOVERY_POINTS)
+            done(directory.recovery_point_checkpoint.offsets.get(log.tp, 0))
+
+        self.runner.submit(self._prepare_checkpoint(directory, RECOVERY_POINTS), written)
+
+    def _note_checkpointed(self, directory: LogDirectory, kind: CheckpointKind) -> None:
+        if kind is RECOVERY_POINTS:
+            for tp in directory.recovery_point_checkpoint.offsets:
+                if self._directory_of.get(tp) is directory:
+                    self._logs[tp].is_checkpointed = True
+
+    def checkpoint_failed(self, directory: LogDirectory, error: OSError) -> KafkaStorageError:
+        """Returns the error of a failed write. Takes the directory offline unless the disk is only full."""
+        failure = storage_error("write a checkpoint to", directory.path, error)
+        if isinstance(failure, DiskFullError):
+            _logger.warning("Log directory %s: disk full, keeping the old checkpoint: %s", directory, failure)
+        else:
+            self._take_offline(directory, failure)
+        return failure
+
+    def _checkpoint_soon(self, directory: LogDirectory) -> None:
+        """Writes the checkpoints once after many logs were created or deleted."""
+        if directory in self._checkpoints_due:
+            return
+
+        def write() -> None:
+            self._checkpoints_due.discard(directory)
+            for kind in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
+                self._checkpoint_in_background(directory, kind)
+
+        self._checkpoints_due.add(directory)
+        self.scheduler.after(_CHECKPOINT_DELAY_MS, write)
 
     # ---- compaction
 
@@ -512,7 +626,7 @@ class LogManager:
         return self._cleaner.clean_next()
 
     def _checkpoint_cleaned_log(self, log: Log) -> None:
-        self._checkpoint_cleaned(self._directory_of[log.tp])
+        self._checkpoint_in_background(self._directory_of[log.tp], CLEANED_OFFSETS)
 
     # ---- closing
 
@@ -524,8 +638,8 @@ class LogManager:
         self._close_logs()
         for directory in self.directories:
             try:
-                self._checkpoint_recovery_points(directory, must=True)
-                self._checkpoint_log_start_offsets(directory, must=True)
+                self._checkpoint_now(directory, RECOVERY_POINTS)
+                self._checkpoint_now(directory, LOG_STARTS)
                 if directory.online:
                     directory.write_clean_shutdown()
             except (KafkaStorageError, OSError) as error:

@@ -327,16 +327,17 @@ class LogSegment(SegmentFields):
 
     # ---- truncating
 
-    def truncate_to(self, offset: int) -> None:
-        """Removes the batches that end at or after `offset`."""
+    def truncate_to(self, offset: int, sync: bool = True) -> None:
+        """Removes the batches that end at or after `offset`; see `truncate_at`."""
         first_removed = self.find(offset)
         if first_removed is not None:
-            self.truncate_at(first_removed.position, offset)
+            self.truncate_at(first_removed.position, offset, sync)
 
-    def truncate_at(self, position: int, offset: int) -> None:
+    def truncate_at(self, position: int, offset: int, sync: bool = True) -> None:
         """Truncates the file at the position of the first batch that ends at or after `offset`, and syncs it.
 
-        Without the sync, a power loss could bring removed batches back after newly appended ones.
+        Without the sync, a power loss could bring removed batches back after newly appended ones. If `sync` is False,
+        the caller syncs the file before the next append.
         """
         self.file.truncate(position)
         self.size = position
@@ -346,7 +347,8 @@ class LogSegment(SegmentFields):
         self._bytes_since_index = 0
         if position == 0:
             self._first_batch_timestamp = None
-        self.file.sync()
+        if sync:
+            self.file.sync()
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)

@@ -1,13 +1,14 @@
-"""Test tools for Headrace and for Kafka applications: an embedded broker with fault injection, clocks, file systems."""
+"""Test tools for Kafka applications and for Headrace: embedded brokers and clusters, faults, clocks, file systems."""
 
 from typing import TYPE_CHECKING
 
 from headrace.common.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from headrace.testing.cluster import EmbeddedCluster
     from headrace.testing.embedded import EmbeddedBroker
 
-__all__ = ["EmbeddedBroker", "UnusedFaultWarning"]
+__all__ = ["EmbeddedBroker", "EmbeddedCluster", "UnusedFaultWarning"]
 
 
 class UnusedFaultWarning(UserWarning):
@@ -15,4 +16,6 @@ class UnusedFaultWarning(UserWarning):
 
 
 # Tests that only use a clock, and the start of pytest, do not import the broker.
-__getattr__, __dir__ = lazy_exports(__name__, {"EmbeddedBroker": "headrace.testing.embedded"})
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"EmbeddedBroker": "headrace.testing.embedded", "EmbeddedCluster": "headrace.testing.cluster"}
+)

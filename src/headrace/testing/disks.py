@@ -306,7 +306,9 @@ class PowerLossFileSystem(FaultyFileSystem):
     def _directory(self, path: Path) -> _Directory:
         node = self._tree
         for name in path.relative_to(self.root).parts:
-            child = node.names[name]
+            child = node.names.get(name)
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             assert isinstance(child, _Directory)
             node = child
         return node

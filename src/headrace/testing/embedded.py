@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.listeners import ALL_ADDRESSES
+from headrace.broker.environment import BrokerEnvironment
 from headrace.broker.server import Broker
 from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import TOPICS
@@ -60,7 +61,7 @@ class EmbeddedBroker:
         self.faults = Faults(self._faults_changed)
         """The faults to inject into requests."""
         self._custom_properties = dict(properties or {})
-        self._topics = _check_topics(topics or {})
+        self._topics = check_topics(topics or {})
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._port = port
@@ -108,7 +109,9 @@ class EmbeddedBroker:
         for attempt in range(_PORT_ATTEMPTS):
             port = _free_port() if self._port is None else self._port
             try:
-                self._thread = _BrokerThread(BrokerConfig.load(self._properties(port)), self._clock)
+                self._thread = _BrokerThread(
+                    BrokerConfig.load(self._properties(port)), self._open_environment, self._close_environment
+                )
             except HeadraceError as error:
                 # Another process may have taken the port meanwhile.
                 port_in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
@@ -137,6 +140,13 @@ class EmbeddedBroker:
             # records that are older than a week while some test is running.
             properties["log.retention.ms"] = -1
         return properties | self._custom_properties
+
+    def _open_environment(self) -> BrokerEnvironment:
+        """Returns the environment of a broker that starts. Called on its event loop."""
+        return BrokerEnvironment(clock=self._clock or SystemClock())
+
+    def _close_environment(self) -> None:
+        """Called on the event loop after the broker's end."""
 
     def stop(self) -> None:
         """Stops the broker cleanly, like SIGTERM. Does nothing if it is not running."""
@@ -230,7 +240,7 @@ class EmbeddedBroker:
             if not await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), _TIMEOUT_SECONDS):
                 raise HeadraceError(f"Topic {name} has partitions without a leader after {_TIMEOUT_SECONDS:.0f} s")
 
-        self._await(create)
+        self.run(create)
 
     def delete_topic(self, name: str, missing_ok: bool = False) -> None:
         """Deletes a topic. Returns when its name can be used again."""
@@ -245,7 +255,7 @@ class EmbeddedBroker:
                     raise HeadraceError(f"Topic {name} was not deleted within {_TIMEOUT_SECONDS:.0f} s")
                 await asyncio.sleep(_POLL_SECONDS)
 
-        self._await(delete)
+        self.run(delete)
 
     # ---- inspecting the broker
 
@@ -255,7 +265,14 @@ class EmbeddedBroker:
         async def run(broker: Broker) -> T:
             return function(broker)
 
-        return self._await(run)
+        return self.run(run)
+
+    def run(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine function with the broker on its event loop, and returns the result."""
+        thread = self._running()
+        if self._resumed is not None:
+            raise HeadraceError("The broker is paused; call resume() first")
+        return asyncio.run_coroutine_threadsafe(work(thread.broker), thread.loop).result(2 * _TIMEOUT_SECONDS)
 
     def wait_until(self, condition: Callable[[Broker], object], timeout_ms: float = 30_000) -> None:
         """Waits until a condition holds. Evaluates it on the broker's event loop. Raises TimeoutError."""
@@ -264,12 +281,6 @@ class EmbeddedBroker:
             if self._wait.monotonic() > deadline:
                 raise TimeoutError(f"The condition did not become true within {timeout_ms:g} ms")
             self._wait.sleep(_POLL_SECONDS)
-
-    def _await(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        thread = self._running()
-        if self._resumed is not None:
-            raise HeadraceError("The broker is paused; call resume() first")
-        return asyncio.run_coroutine_threadsafe(work(thread.broker), thread.loop).result(2 * _TIMEOUT_SECONDS)
 
     def _running(self) -> "_BrokerThread":
         if self._thread is None:
@@ -288,13 +299,21 @@ class _BrokerThread:
     loop: asyncio.AbstractEventLoop
     broker: Broker
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None):
+    def __init__(
+        self,
+        config: BrokerConfig,
+        open_environment: Callable[[], BrokerEnvironment],
+        close_environment: Callable[[], None],
+    ):
         self._config = config
-        self._clock = clock
+        self._open_environment = open_environment
+        self._close_environment = close_environment
         self._stop_request: asyncio.Future[bool]
         self._result: Future[None] = Future()
         started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="headrace-broker", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name=f"headrace-broker-{config.node_id}", daemon=True
+        )
         self._thread.start()
         try:
             started.result(_TIMEOUT_SECONDS)
@@ -314,17 +333,21 @@ class _BrokerThread:
         self.loop = asyncio.get_running_loop()
         self._stop_request = self.loop.create_future()
         try:
-            self.broker = Broker(self._config, self._clock)
+            self.broker = Broker(self._config, self._open_environment())
             await self.broker.start()
         except BaseException as error:  # noqa: BLE001 - raised by the constructor
+            self._close_environment()
             started.set_exception(error)
             return
         started.set_result(None)
         clean = await self._stop_request
-        if clean:
-            await self.broker.stop()
-        else:
-            await self.broker.abandon()
+        try:
+            if clean:
+                await self.broker.stop()
+            else:
+                await self.broker.abandon()
+        finally:
+            self._close_environment()
 
     def end(self, clean: bool) -> None:
         self.loop.call_soon_threadsafe(self._stop_request.set_result, clean)
@@ -363,7 +386,7 @@ def _first_ephemeral_port() -> int:
     return first_port if first_port > _MIN_PORT + 1000 else 65_536
 
 
-def _check_topics(topics: Mapping[str, int]) -> dict[str, int]:
+def check_topics(topics: Mapping[str, int]) -> dict[str, int]:
     if not isinstance(topics, Mapping) or not all(
         isinstance(name, str) and isinstance(partitions, int) for name, partitions in topics.items()
     ):

@@ -1,12 +1,13 @@
-"""The pytest plugin: one broker per test run, one topic per test. pytest loads it wherever Headrace is installed.
+"""The pytest plugin: one broker and one cluster per test run, one topic per test.
 
-The broker is imported when a test first uses a fixture, so the plugin costs nothing otherwise.
+pytest loads it wherever Headrace is installed. The broker is imported when a test first uses a fixture, so the plugin
+costs nothing otherwise.
 """
 
 import itertools
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,12 @@ import pytest
 from headrace.testing import UnusedFaultWarning
 
 if TYPE_CHECKING:
+    from headrace.testing.cluster import EmbeddedCluster
     from headrace.testing.embedded import EmbeddedBroker
+    from headrace.testing.faults import Fault
 
 _BROKER: "pytest.StashKey[EmbeddedBroker]" = pytest.StashKey()
+_CLUSTER: "pytest.StashKey[EmbeddedCluster]" = pytest.StashKey()
 _NUMBERS = itertools.count(1)
 _MAX_NAME_LENGTH = 200  # a topic name may have 249 characters
 
@@ -24,7 +28,8 @@ _MAX_NAME_LENGTH = 200  # a topic name may have 249 characters
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "headrace_topic(partitions=1, configs=None): partition count and configs of the fixture headrace_topic",
+        "headrace_topic(partitions=1, configs=None): partition count and configs of the fixtures headrace_topic and "
+        "headrace_cluster_topic",
     )
 
 
@@ -53,21 +58,67 @@ def headrace_broker(
             del request.config.stash[_BROKER]
 
 
+@pytest.fixture(scope="session")
+def headrace_cluster_properties() -> dict[str, object]:
+    """The configs of the brokers of `headrace_cluster`. Override it in a conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def headrace_cluster(
+    headrace_cluster_properties: dict[str, object], request: pytest.FixtureRequest
+) -> "Iterator[EmbeddedCluster]":
+    """A running cluster of three brokers, shared by all tests of a run.
+
+    After each test it is restored: partitions are healed, faults are cleared, paused brokers are resumed, and stopped
+    brokers are started again and are in sync.
+    """
+    from headrace.testing.cluster import EmbeddedCluster
+
+    with EmbeddedCluster(3, headrace_cluster_properties) as cluster:
+        request.config.stash[_CLUSTER] = cluster
+        try:
+            yield cluster
+        finally:
+            del request.config.stash[_CLUSTER]
+
+
 @pytest.fixture
 def headrace_topic(headrace_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new topic that only this test uses, by default with one partition.
 
     The mark `@pytest.mark.headrace_topic(partitions=3, configs={"cleanup.policy": "compact"})` changes that.
     """
-    marker = request.node.get_closest_marker("headrace_topic")
-    partitions, configs = _marker_arguments(*marker.args, **marker.kwargs) if marker is not None else (1, None)
-    name = f"{re.sub(r'[^A-Za-z0-9-]+', '-', request.node.name)[:_MAX_NAME_LENGTH]}-{next(_NUMBERS)}"
+    name, partitions, configs = _new_topic(request)
     headrace_broker.create_topic(name, partitions, configs)
     yield name
     try:
         _restore(headrace_broker)
     finally:
         headrace_broker.delete_topic(name, missing_ok=True)
+
+
+@pytest.fixture
+def headrace_cluster_topic(headrace_cluster: "EmbeddedCluster", request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic of `headrace_cluster` that only this test uses, with three replicas, in sync.
+
+    The mark `headrace_topic` changes its partition count and configs.
+    """
+    name, partitions, configs = _new_topic(request)
+    headrace_cluster.create_topic(name, partitions, configs)
+    yield name
+    try:
+        _restore_cluster(headrace_cluster)
+    finally:
+        headrace_cluster.delete_topic(name, missing_ok=True)
+
+
+def _new_topic(request: pytest.FixtureRequest) -> tuple[str, int, Any]:
+    """Returns name, partition count and configs of a test's topic."""
+    marker = request.node.get_closest_marker("headrace_topic")
+    partitions, configs = _marker_arguments(*marker.args, **marker.kwargs) if marker is not None else (1, None)
+    name = f"{re.sub(r'[^A-Za-z0-9-]+', '-', request.node.name)[:_MAX_NAME_LENGTH]}-{next(_NUMBERS)}"
+    return name, partitions, configs
 
 
 def _marker_arguments(partitions: int = 1, configs: Any = None) -> tuple[int, Any]:
@@ -79,6 +130,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     broker = item.config.stash.get(_BROKER, None)
     if broker is not None:
         _restore(broker)
+    cluster = item.config.stash.get(_CLUSTER, None)
+    if cluster is not None:
+        _restore_cluster(cluster)
 
 
 def _restore(broker: "EmbeddedBroker") -> None:
@@ -88,6 +142,16 @@ def _restore(broker: "EmbeddedBroker") -> None:
     broker.resume()
     if not broker.is_running:
         broker.start()
+    _warn(unused)
+
+
+def _restore_cluster(cluster: "EmbeddedCluster") -> None:
+    unused = [fault for broker in cluster.brokers.values() for fault in broker.faults if not fault.hits]
+    cluster.restore()
+    _warn(unused)
+
+
+def _warn(unused: "Sequence[Fault]") -> None:
     if unused:
         fault_list = "; ".join(map(str, unused))
         warnings.warn(UnusedFaultWarning(f"No request met these faults of the test: {fault_list}"), stacklevel=2)

@@ -9,7 +9,8 @@ from tests.support.broker.admin_clients import AiokafkaAdmin, ConfluentAdmin, Ja
 from tests.support.broker.clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
 from tests.support.broker.headrace_admin import HeadraceAdmin
 from tests.support.broker.java_clients import Java
-from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.under_test import make_broker
 
 NewTopic = Callable[..., str]
 _numbers = count()

@@ -8,6 +8,7 @@ from tests.support.broker.admin_clients import Admin, BrokerError, Partition
 from tests.support.broker.clients import Confluent
 from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import assert_same, numbered, with_offsets
+from tests.support.broker.under_test import REPLICAS
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients", "headrace")
 INCREMENTAL = ("confluent-kafka", "kafka-python", "kafka-clients", "headrace")
@@ -39,15 +40,27 @@ def configs(admin: Admin, topic: str, *names: str) -> dict[str, str | None]:
     return {name: found[name].value for name in names}
 
 
+def assert_replicated(admin: Admin, topic: str, partitions: int) -> None:
+    """Checks that each partition has a leader, and that all replicas are in sync."""
+
+    def is_replicated() -> bool:
+        described = admin.describe(topic)
+        return list(described) == list(range(partitions)) and all(
+            len(set(each.replicas)) == REPLICAS and each.leader in each.isr and {*each.isr} == {*each.replicas}
+            for each in described.values()
+        )
+
+    eventually(is_replicated, f"{topic} has {partitions} partitions")
+
+
 # ---- topics
 
 
 def test_creates_and_deletes_a_topic(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
-    (node,) = admin.cluster().nodes
     admin.create(name, 3, configs={"retention.ms": "1234567", "cleanup.policy": "compact"})
     eventually(lambda: name in admin.topics(), "the topic is listed")
-    assert admin.describe(name) == dict.fromkeys(range(3), Partition(node, [node], [node]))
+    assert_replicated(admin, name, 3)
     found = admin.configs("topic", name)
     assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("1234567", "compact")
     assert not found["retention.ms"].is_default
@@ -79,21 +92,23 @@ def test_recreated_topic_is_empty(admin: Admin, broker: Broker, new_name: Callab
 
 def test_uses_the_brokers_default_counts(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
-    admin.create(name, -1, -1)  # num.partitions and default.replication.factor, which are 1
+    admin.create(name, -1, -1)  # num.partitions, which is 1, and default.replication.factor
     eventually(lambda: name in admin.topics(), "the topic is listed")
     assert list(admin.describe(name)) == [0]
 
 
 def test_creates_with_manual_assignment(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
-    (node,) = admin.cluster().nodes
+    nodes = sorted(admin.cluster().nodes)
+    node = nodes[0]
     admin.create(name, assignment={0: [node], 1: [node]})
     eventually(lambda: name in admin.topics(), "the topic is listed")
-    assert admin.describe(name) == dict.fromkeys(range(2), Partition(node, [node], [node]))
+    expected = dict.fromkeys(range(2), Partition(node, [node], [node]))
+    eventually(lambda: admin.describe(name) == expected, "the topic is as assigned")
     with refused(INVALID_ASSIGNMENT):
         admin.create(new_name(), assignment={0: [node, node]})
     with refused(INVALID_ASSIGNMENT):
-        admin.create(new_name(), assignment={0: [node + 1]})
+        admin.create(new_name(), assignment={0: [nodes[-1] + 1]})
 
 
 def test_validates_only(admin: Admin, new_name: Callable[[], str]) -> None:
@@ -106,7 +121,7 @@ def test_validates_only(admin: Admin, new_name: Callable[[], str]) -> None:
 
 def test_refuses_invalid_counts(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
-    for replicas in (2, 0):  # there is one broker
+    for replicas in (REPLICAS + 1, 0):  # more than brokers
         with refused(INVALID_REPLICATION_FACTOR):
             admin.create(name, 1, replicas)
     if admin.name != "confluent-kafka":  # librdkafka refuses it itself
@@ -158,19 +173,18 @@ def test_refuses_invalid_configs(admin: Admin, new_name: Callable[[], str]) -> N
 
 def test_refuses_fewer_partitions(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic(2)
-    (node,) = admin.cluster().nodes
+    nodes = sorted(admin.cluster().nodes)
     admin.grow(name, 4)
-    eventually(lambda: len(admin.describe(name)) == 4, "there are four partitions")
-    assert admin.describe(name) == dict.fromkeys(range(4), Partition(node, [node], [node]))
+    assert_replicated(admin, name, 4)
     for count in (4, 1):
         with refused(INVALID_PARTITIONS):
             admin.grow(name, count)
-    admin.grow(name, 5, [[node]])
+    admin.grow(name, 5, [nodes])
     eventually(lambda: len(admin.describe(name)) == 5, "there are five partitions")
     with refused(INVALID_ASSIGNMENT):
-        admin.grow(name, 7, [[node]])
+        admin.grow(name, 7, [nodes])
     with refused(INVALID_ASSIGNMENT):
-        admin.grow(name, 6, [[node + 1]])
+        admin.grow(name, 6, [[node + 1 for node in nodes]])
     with refused(UNKNOWN_TOPIC):
         admin.grow(name + "-missing", 2)
     client = Confluent(broker.bootstrap)
@@ -180,11 +194,9 @@ def test_refuses_fewer_partitions(admin: Admin, broker: Broker, new_topic: Calla
 
 
 def test_describes_the_cluster(admin: Admin, broker: Broker) -> None:
-    host, port = broker.bootstrap.split(":")
     found = admin.cluster()
-    ((node, address),) = found.nodes.items()
-    assert address == (host, int(port))
-    assert found.controller == node
+    assert {f"{host}:{port}" for host, port in found.nodes.values()} == set(broker.bootstrap.split(","))
+    assert found.controller in found.nodes
     assert found.id
 
 
@@ -248,9 +260,9 @@ def test_alter_configs_replaces_all(
 
 
 def test_broker_configs(admin: Admin, broker: Broker) -> None:
-    ((node, _),) = admin.cluster().nodes.items()
+    node, (host, port) = min(admin.cluster().nodes.items())
     found = admin.configs("broker", str(node))
-    assert broker.bootstrap in (found["listeners"].value or "")
+    assert f"{host}:{port}" in (found["listeners"].value or "")
     assert str(broker.data_dir) == found["log.dirs"].value
     assert found["log.dirs"].read_only
     assert found["num.partitions"].value == "1"
@@ -260,22 +272,24 @@ def test_broker_configs(admin: Admin, broker: Broker) -> None:
 def test_broker_configs_are_topic_defaults(incremental: Admin, new_topic: Callable[..., str]) -> None:
     """Configs of one broker, and of all brokers (which only the Java client can name)."""
     name = new_topic()
-    ((node, _),) = incremental.cluster().nodes.items()
-    for broker_name in (str(node), "") if incremental.name == "kafka-clients" else (str(node),):
+    nodes = [str(node) for node in incremental.cluster().nodes]
+    for broker_names in (nodes, [""]) if incremental.name == "kafka-clients" else (nodes,):
         try:
-            incremental.alter("broker", broker_name, [("set", "log.retention.ms", "5555000")])
+            for broker_name in broker_names:
+                incremental.alter("broker", broker_name, [("set", "log.retention.ms", "5555000")])
             eventually(
                 lambda: configs(incremental, name, "retention.ms") == {"retention.ms": "5555000"},
                 "the topic has the broker's setting",
             )
         finally:
-            incremental.alter("broker", broker_name, [("delete", "log.retention.ms", None)])
+            for broker_name in broker_names:
+                incremental.alter("broker", broker_name, [("delete", "log.retention.ms", None)])
         eventually(
             lambda: configs(incremental, name, "retention.ms") == {"retention.ms": str(7 * 24 * 3_600_000)},
             "the topic has Kafka's default again",
         )
     with refused(INVALID_CONFIG, INVALID_REQUEST):
-        incremental.alter("broker", str(node), [("set", "log.dirs", "/elsewhere")])
+        incremental.alter("broker", nodes[0], [("set", "log.dirs", "/elsewhere")])
 
 
 # ---- records

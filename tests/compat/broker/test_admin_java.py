@@ -7,6 +7,7 @@ from tests.support.broker.clients import Confluent
 from tests.support.broker.java_clients import Java, JavaError
 from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import numbered
+from tests.support.broker.under_test import REPLICAS
 from tests.support.records.other_clients import kafka
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INVALID_PARTITIONS = 3, 100, 37
@@ -15,7 +16,7 @@ UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INVALID_PARTITIONS = 3, 100, 37
 def test_create_topics_returns_counts_and_configs(java: Java, new_name: Callable[[], str]) -> None:
     name = new_name()
     told = java.call("create", topic=name, configs={"retention.ms": "1000"})
-    assert (told["partitions"], told["replicas"]) == (1, 1)
+    assert (told["partitions"], told["replicas"]) == (1, REPLICAS)
     assert told["configs"]["retention.ms"] == "1000"
     assert told["configs"]["segment.bytes"] == str(1 << 30)
     assert java.call("describe", topic=name)["id"] == told["id"]
@@ -99,7 +100,7 @@ def test_has_every_topic_config_of_kafka(java: Java, new_topic: Callable[..., st
 
 
 def test_config_sources_of_brokers(java: Java, broker: Broker) -> None:
-    (node,) = java.call("cluster")["nodes"]
+    node = min(java.call("cluster")["nodes"])
     found = java.call("configs", kind="broker", name=node)
     assert (found["log.dirs"]["value"], found["log.dirs"]["source"]) == (str(broker.data_dir), "STATIC_BROKER_CONFIG")
     assert found["log.retention.ms"]["value"] is None
@@ -126,7 +127,7 @@ def test_config_sources_of_brokers(java: Java, broker: Broker) -> None:
 
 def test_lists_config_resources(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic(retention_ms=1000)
-    (node,) = java.call("cluster")["nodes"]
+    node = min(java.call("cluster")["nodes"])
     assert ["topic", name] in java.call("config_resources", kinds=["topic"])
     assert ["broker", node] in java.call("config_resources", kinds=["broker"])
     everything = java.call("config_resources", kinds=[])
@@ -137,8 +138,7 @@ def test_lists_config_resources(java: Java, new_topic: Callable[..., str]) -> No
 def test_describes_log_dirs(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic(2)
     Confluent(broker.bootstrap).write(name, numbered(100))
-    ((path, found),) = java.call("log_dirs").items()
-    assert path == str(broker.data_dir)
+    found = java.call("log_dirs")[str(broker.data_dir)]
     sizes = {tp: size for tp, size in found["partitions"].items() if tp.startswith(f"{name}-")}
     assert sizes[f"{name}-0"] == (broker.data_dir / f"{name}-0" / f"{0:020}.log").stat().st_size > 0
     assert sizes[f"{name}-1"] == 0

@@ -8,8 +8,9 @@ import confluent_kafka as confluent
 import pytest
 from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Aiokafka, Client, Confluent, KafkaPython, Kcat, install_kcat, run
-from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import assert_same, numbered
+from tests.support.broker.under_test import make_broker
 from tests.support.records.other_clients import kafka
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.support.apache_kafka.jvm import KafkaUnavailable
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
+from tests.support.broker.under_test import make_broker
 from tests.support.client_versions.install import Unavailable, install
 from tests.support.client_versions.java import run_java_scenario
 from tests.support.client_versions.scenario import KEPT, PER_CODEC
-from tests.support.net.wire_calls import fetch
+from tests.support.net.wire_calls import fetch, leader_address
 from tests.support.net.wire_client import WireClient
 
 import headrace
@@ -123,8 +124,7 @@ def test_documentation_lists_the_versions() -> None:
 
 def assert_stored(broker: Broker, topic: str, codecs: tuple[str, ...], written: list[str]) -> None:
     """Checks the values in the log, and that each codec was really used."""
-    host, _, port = broker.bootstrap.partition(":")
-    with WireClient((host, int(port))) as client:
+    with WireClient(leader_address(broker.bootstrap, topic)) as client:
         batches = split_batches(bytes(fetch(client, 0, topic).records))
     assert list(dict.fromkeys(Compression(batch.codec).name.lower() for batch in batches)) == [*codecs]
     values = [record.value.decode() for batch in batches for record in decode_rows(batch.records())]

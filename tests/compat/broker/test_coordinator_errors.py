@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.process import Broker, eventually
+from tests.support.broker.under_test import make_broker
+from tests.support.net.routing_client import RoutingClient
 from tests.support.net.wire_calls import batch, produce_request, topic_id
 from tests.support.net.wire_client import WireClient
 
@@ -61,6 +64,7 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+TOPIC = "errors"
 LARGEST = 2**31 - 1
 SESSION_MS = 300_000
 NOT_NOW = {14, 15, 16, 51}
@@ -73,8 +77,7 @@ UNKNOWN_ID = Uuid(int=0x1234567890ABCDEF1234567890ABCDEF)
 class World:
     """The state of the broker before the requests."""
 
-    client: WireClient
-    address: tuple[str, int]
+    client: RoutingClient
     topic: str
     topic_id: Uuid = ZERO_UUID
     dynamic: str = "errors-dynamic"
@@ -113,7 +116,7 @@ def make_member(world: World, group: str, protocol_type: str = "consumer", insta
     """Uses its own connection, because the first join takes a while."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=subscription(world.topic))]
     options = {"protocol_type": protocol_type, "group_instance_id": instance, "protocols": protocols}
-    with WireClient(world.address, timeout=60.0) as client:
+    with WireClient(world.client.group_coordinator, timeout=60.0) as client:
         joined = client.call(join(group, **options), 9)
         if instance is None:
             joined = client.call(join(group, joined.member_id, **options), 9)
@@ -139,11 +142,20 @@ def init(name: str | None, **options: Any) -> InitProducerIdRequest:
 
 
 @pytest.fixture(scope="module")
-def world(broker: Broker, new_topic: Callable[..., str]) -> Iterator[World]:
-    host, _, port = broker.bootstrap.rpartition(":")
-    address = host, int(port)
-    with WireClient(address, timeout=60.0) as client, ThreadPoolExecutor() as pool:
-        made = World(client, address, new_topic(2, prefix="errors"))
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker, or a cluster with one coordinator of each kind."""
+    settings = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    with make_broker(tmp_path_factory.mktemp("errors") / "data", settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(own_broker: Broker) -> Iterator[World]:
+    admin = ConfluentAdmin(own_broker.bootstrap)
+    nodes = list(admin.cluster().nodes)
+    admin.create(TOPIC, assignment={0: nodes, 1: nodes})
+    with RoutingClient(own_broker.bootstrap, TOPIC) as client, ThreadPoolExecutor() as pool:
+        made = World(client, TOPIC)
         made.topic_id = topic_id(client, made.topic)
         wait_for_coordinators(client)
         members = [
@@ -170,7 +182,7 @@ def world(broker: Broker, new_topic: Callable[..., str]) -> Iterator[World]:
         client.call(end(made, made.open, committed=False), 4)
 
 
-def call_until_ready(client: WireClient, request: Message, version: int) -> Any:
+def call_until_ready(client: RoutingClient, request: Message, version: int) -> Any:
     """Retries while the coordinator is not ready."""
     reply: Any = None
 
@@ -183,7 +195,7 @@ def call_until_ready(client: WireClient, request: Message, version: int) -> Any:
     return reply
 
 
-def wait_for_coordinators(client: WireClient) -> None:
+def wait_for_coordinators(client: RoutingClient) -> None:
     """Waits until the internal topics are created and loaded."""
     names = [f"any-{number}" for number in range(200)]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import confluent_kafka as confluent
 from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Confluent
-from tests.support.broker.process import make_broker
 from tests.support.broker.records import START_MS, Record
+from tests.support.broker.under_test import make_broker
 from tests.support.seeds import choose_seed
 
 ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.broker.java_clients import Java
-from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.under_test import make_broker
 from tests.support.coordinator.group_lab import PATIENCE, Lab
 from tests.support.coordinator.group_members import MemberHosts, Partition
 

@@ -8,7 +8,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.under_test import make_broker
+from tests.support.net.wire_calls import coordinator_address, leader_address
 from tests.support.net.wire_client import WireClient
 
 from headrace.common.errors import (
@@ -29,10 +32,8 @@ from headrace.common.errors import (
     for_code,
 )
 from headrace.common.ids import Uuid
-from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -259,7 +260,7 @@ def rules_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.max.size": MAX_SIZE,
-        "offsets.topic.num.partitions": 3,
+        "offsets.topic.num.partitions": 1,  # so that all groups have one coordinator
         "offsets.topic.replication.factor": 1,
     }
     with make_broker(tmp_path_factory.mktemp("rules") / "data", settings) as running:
@@ -268,18 +269,15 @@ def rules_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def connect(rules_broker: Broker) -> Iterator[Callable[[], WireClient]]:
-    host, port = rules_broker.bootstrap.split(":")
     opened: list[WireClient] = []
+    coordinator = coordinator_address(rules_broker.bootstrap)
 
     def make() -> WireClient:
-        opened.append(WireClient((host, int(port))))
+        opened.append(WireClient(coordinator))
         return opened[-1]
 
-    client = make()
-    one = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=1)
-    client.call(CreateTopicsRequest(topics=[one], timeout_ms=30_000))
-    find = FindCoordinatorRequest(coordinator_keys=["any"])
-    eventually(lambda: client.call(find).coordinators[0].error_code == 0, "there is a coordinator")
+    ConfluentAdmin(rules_broker.bootstrap).create(TOPIC, 3)
+    leader_address(rules_broker.bootstrap, TOPIC)
     probes = [Group(make) for _ in range(10)]
     eventually(lambda: all(each.state() == "Dead" for each in probes), "all groups are loaded")
     yield make

@@ -52,9 +52,10 @@ def test_tools_describe_an_active_group(run: Run, lab: Lab) -> None:
     lab.add("confluent-kafka", instance="one")
     lab.wait_committed()
     group, topic = lab.group, topic_of(lab)
-    (member,) = lab.describe().members
+    described = lab.describe()
+    (member,) = described.members
     member_id = member.member_id
-    address = lab.broker.bootstrap
+    address = f"{described.coordinator.host}:{described.coordinator.port}"
     who = [member_id, HOST, CLIENT_ID]
     about = ("--describe", "--group", group)
     assert run(*about) == [OFFSETS, *([group, topic, index, "10", "10", "0", *who] for index in ("0", "1"))]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.support.broker.clients import Aiokafka, Client, Confluent, KafkaPython
-from tests.support.broker.process import IS_KAFKA
 from tests.support.broker.records import assert_same, numbered, with_offsets
+from tests.support.broker.under_test import IS_KAFKA
 
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker

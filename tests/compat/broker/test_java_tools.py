@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.apache_kafka.broker import run_java
 from tests.support.broker.clients import Confluent
 from tests.support.broker.java_clients import Java
-from tests.support.broker.process import Broker
+from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import START_MS, Record, numbered
 
 
@@ -38,26 +38,30 @@ def test_kafka_topics(java: Java, new_name: Callable[[], str]) -> None:
 
 def test_kafka_configs(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic()
-    (node,) = java.call("cluster")["nodes"]
+    node = min(java.call("cluster")["nodes"])
+
+    def shows(text: str, *args: str) -> bool:
+        return text in java.tool("kafka-configs", "--describe", *args).out
+
     one = ("--entity-type", "topics", "--entity-name", name)
     done = java.tool(
         "kafka-configs", "--alter", *one, "--add-config", "retention.ms=777,cleanup.policy=[compact,delete]"
     )
     assert (done.status, done.out.strip()) == (0, f"Completed updating config for topic {name}.")
-    described = java.tool("kafka-configs", "--describe", *one).out
-    assert "retention.ms=777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=777" in described
-    assert "cleanup.policy=compact,delete" in described
+    changed = "retention.ms=777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=777"
+    eventually(lambda: shows(changed, *one), "retention.ms is changed")
+    eventually(lambda: shows("cleanup.policy=compact,delete", *one), "cleanup.policy is changed")
     assert java.tool("kafka-configs", "--alter", *one, "--delete-config", "retention.ms").status == 0
-    assert "retention.ms=" not in java.tool("kafka-configs", "--describe", *one).out
-    assert "segment.bytes=1073741824" in java.tool("kafka-configs", "--describe", *one, "--all").out
+    eventually(lambda: not shows("retention.ms=", *one), "retention.ms is deleted")
+    assert shows("segment.bytes=1073741824", *one, "--all")
     assert java.tool("kafka-configs", "--alter", *one, "--add-config", "retention.ms=soon").status == 1
     assert java.tool("kafka-configs", "--alter", *one, "--add-config", "no.such.setting=1").status == 1
     everybody = ("--entity-type", "brokers", "--entity-default")
     assert java.tool("kafka-configs", "--alter", *everybody, "--add-config", "log.cleaner.threads=2").status == 0
-    assert "log.cleaner.threads=2" in java.tool("kafka-configs", "--describe", *everybody).out
+    eventually(lambda: shows("log.cleaner.threads=2", *everybody), "log.cleaner.threads is changed")
     assert java.tool("kafka-configs", "--alter", *everybody, "--delete-config", "log.cleaner.threads").status == 0
     broker = ("--entity-type", "brokers", "--entity-name", node)
-    assert "log.dirs=" in java.tool("kafka-configs", "--describe", *broker, "--all").out
+    assert shows("log.dirs=", *broker, "--all")
 
 
 def test_kafka_console_producer_and_consumer(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
@@ -120,7 +124,7 @@ def test_kafka_log_dirs(java: Java, broker: Broker, new_topic: Callable[..., str
     Confluent(broker.bootstrap).write(name, numbered(10))
     done = java.tool("kafka-log-dirs", "--describe", "--topic-list", name)
     (answer,) = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    (directory,) = answer["brokers"][0]["logDirs"]
+    (directory,) = min(answer["brokers"], key=lambda each: each["broker"])["logDirs"]
     (partition,) = directory["partitions"]
     assert (directory["logDir"], directory["error"]) == (str(broker.data_dir), None)
     assert (partition["partition"], partition["offsetLag"], partition["isFuture"]) == (f"{name}-0", 0, False)
@@ -130,11 +134,13 @@ def test_kafka_log_dirs(java: Java, broker: Broker, new_topic: Callable[..., str
 def test_kafka_broker_api_versions_and_cluster(java: Java, broker: Broker) -> None:
     done = java.tool("kafka-broker-api-versions")
     assert done.status == 0, done
-    assert f"{broker.bootstrap} (id: " in done.out
+    for address in broker.bootstrap.split(","):
+        assert f"{address} (id: " in done.out
     for line in ("Fetch(1): 4 to 18", "CreateTopics(19): 2 to 7", "ApiVersions(18): 0 to "):
         assert line in done.out
     assert "UNSUPPORTED" not in re.findall(r"(?:Produce|Fetch|Metadata|ListOffsets)\(\d+\): (.*)", done.out)
-    for command, expected in (("cluster-id", "Cluster ID: "), ("list-endpoints", broker.bootstrap.split(":")[1])):
+    port = broker.bootstrap.rpartition(":")[2]
+    for command, expected in (("cluster-id", "Cluster ID: "), ("list-endpoints", port)):
         told = java.tool("kafka-cluster", command)
         assert (told.status, expected in told.out) == (0, True), told
 

@@ -17,7 +17,8 @@ import pytest
 from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Confluent
 from tests.support.broker.load import READERS, WRITERS, Reader, Writer
-from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.under_test import make_broker
 from tests.support.seeds import choose_seed
 
 ROUNDS = int(os.environ.get("HEADRACE_BROKER_KILL_ROUNDS", "3"))

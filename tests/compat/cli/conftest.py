@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.support.broker.java_clients import Java, ToolResult
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
+from tests.support.broker.under_test import make_broker
 
 import headrace
 from headrace.admin import NewTopic

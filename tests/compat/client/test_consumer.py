@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Confluent, KafkaPython, by_partition
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
 from tests.support.broker.records import (
     CODECS,
     START_MS,
@@ -23,6 +23,7 @@ from tests.support.broker.records import (
     with_offsets,
 )
 from tests.support.broker.transactional_producers import ConfluentTransactional
+from tests.support.broker.under_test import make_broker
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition, aio
 from headrace.client.consumer.errors import OffsetsLostError

@@ -7,7 +7,8 @@ import kafka
 import pytest
 from kafka.serializer import DefaultSerializer, JsonSerializer
 from tests.support.broker.admin_clients import ConfluentAdmin
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
+from tests.support.broker.under_test import make_broker
 
 import headrace
 import headrace.errors

@@ -18,9 +18,10 @@ import pytest
 from tests.support.broker.admin_clients import ConfluentAdmin
 from tests.support.broker.clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython
 from tests.support.broker.java_clients import Java, JavaError
-from tests.support.broker.process import IS_KAFKA, Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import CODECS, START_MS, Record, assert_same, sample_records, with_offsets
 from tests.support.broker.transactional_producers import IN_PROCESS, JavaTransactional, Transactional
+from tests.support.broker.under_test import IS_KAFKA, make_broker
 from tests.support.records.other_clients import kafka
 
 from headrace.aio.producer import Producer as AsyncProducer

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.process import Broker
+from tests.support.broker.under_test import make_broker
 from tests.support.spark.formats import Formats
 from tests.support.spark.session import kafka_connector, spark  # noqa: F401
 

@@ -1,4 +1,5 @@
-"""A standalone cluster, master and two workers: the format, and the pipeline with its audit, as users run them."""
+"""A standalone cluster, master and two workers: the format, the demo with its audit, and a pipeline whose executors are
+killed, as users run them."""
 
 import json
 import os
@@ -12,18 +13,20 @@ from tests.support.broker.process import Broker, eventually
 from tests.support.spark.cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
 from tests.support.spark.distinct_pipeline import write_distinct_pipeline
 from tests.support.spark.formats import Formats
+from tests.support.spark.session import QUICK_JVM
 from tests.support.spark.topic_rows import put, records
 
 from headrace.admin import Admin, NewTopic
 
 pytestmark = pytest.mark.timeout(1800)
 JOB_SECONDS = 600
+DEMO = Path(__file__).parents[3] / "examples" / "shop_demo.py"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     try:
-        with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
+        with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), executor_options=QUICK_JVM) as running:
             yield running
     except KafkaUnavailable as error:
         pytest.skip(f"Spark needs Java: {error}")
@@ -48,24 +51,19 @@ def test_format_headrace_on_two_workers(cluster: SparkCluster, formats: Formats,
     assert sorted(map(int, formats.values(target))) == list(range(1000))
 
 
-def test_ods_dwd_and_its_audit(cluster: SparkCluster, spark_broker: Broker, tmp_path: Path) -> None:
-    log = tmp_path / "pipeline.log"
-    place = ["--bootstrap-server", spark_broker.bootstrap]
-    spark = ["--master", cluster.master]
-    for key, value in EXECUTOR_SETTINGS.items():
-        spark += ["--conf", f"{key}={value}"]
-    checkpoint = ["--checkpoint", tmp_path / "checkpoint", "--max-rows", 1500, "--available-now", "--quiet"]
-    for arguments in (
-        ["datagen", *place, "--events", 4000, "--quiet", "--broken", "0.02", "--duplicates", "0.05"],
-        ["pipeline", "run", "ods-dwd", *place, *spark, *checkpoint],
-        ["pipeline", "audit", *place, *spark],
-    ):
-        process = start_headrace(arguments, log)
-        try:
-            assert process.wait(JOB_SECONDS) == 0, log.read_text()
-        finally:
-            kill_tree(process.pid)
-            process.wait()
+def test_demo(cluster: SparkCluster, tmp_path: Path) -> None:
+    """`make run MASTER=spark://...`: both pipelines on the two workers, and the audit of every row."""
+    log = tmp_path / "demo.log"
+    options = ["--events", 2000, "--rate", 500, "--chart", tmp_path / "chart.html", "--directory", tmp_path / "data"]
+    process = start_python([DEMO, *options, "--master", cluster.master], log, {"SPARK_LOCAL_IP": "127.0.0.1"})
+    try:
+        assert process.wait(2 * JOB_SECONDS) == 0, log.read_text()
+    finally:
+        kill_tree(process.pid)
+        process.wait()
+    shown = log.read_text()
+    assert "audit passed: nothing lost, nothing doubled, order per key intact" in shown
+    assert "their page views match dwd_page" in shown
 
 
 def test_arrow_flow_with_killed_executors(cluster: SparkCluster, spark_broker: Broker, tmp_path: Path) -> None:

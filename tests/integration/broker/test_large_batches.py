@@ -117,7 +117,7 @@ def test_other_clients_are_served_while_a_large_batch_is_decompressed(
 ) -> None:
     blocked = threading.Event()
     with WireClient(broker.address) as other:
-        broker.call(lambda inner: inner.batch_inflater._pool.submit(blocked.wait))
+        broker.call(lambda inner: inner._run_task(inner.batch_inflater.run(lambda: bool(blocked.wait()) and None)))
         try:
             sent = client.send(produce_request(batch(*[LARGE] * 8, codec=Compression.ZSTD)), NAMED)
             assert produce(other, batch(b"meanwhile")).error_code == 0

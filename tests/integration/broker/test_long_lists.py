@@ -36,6 +36,11 @@ PARTITIONS = 50
 NOT_IN_TURNS = {
     ApiKey.JOIN_GROUP: "one step of the group: the protocols of a member are stored together",
     ApiKey.SYNC_GROUP: "one step of the group: the assignments of a generation are stored together",
+    ApiKey.LEADER_AND_ISR: "a command of the controller: applied in turns by the control inbox, after all earlier ones",
+    ApiKey.STOP_REPLICA: "a command of the controller, as LeaderAndIsr",
+    ApiKey.UPDATE_METADATA: "a command of the controller: the metadata changes in one step",
+    ApiKey.ALTER_PARTITION: "an event of the controller",
+    ApiKey.WRITE_TXN_MARKERS: "the markers of a request are appended together",
     ApiKey.CREATE_ACLS: "all elements get the same error",
     ApiKey.DELETE_ACLS: "all elements get the same error",
     ApiKey.UPDATE_FEATURES: "all elements get the same error",
@@ -43,13 +48,16 @@ NOT_IN_TURNS = {
     ApiKey.LIST_TRANSACTIONS: "filters, which become a set",
     ApiKey.LIST_CONFIG_RESOURCES: "filters, which become a set",
 }
-"""APIs whose lists need no turns: each element costs less than decoding it."""
+"""APIs whose lists need no turns: each element costs less than decoding it, or the request comes from a broker."""
+COMMANDS = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
+"""Commands of the controller. Their lists have no limit: a cluster may have more partitions."""
 
 
 def all_arrays() -> list[tuple[Api, int, Path]]:
     return [
         (api, version, path)
         for api in served_apis()
+        if api.key not in COMMANDS
         for version in sorted({api.lowest, api.highest})
         for path in array_paths(api.request, version)
     ]

@@ -17,8 +17,9 @@ from tests.support.net.wire_client import ConnectionEnded, WireClient
 import headrace
 from headrace.admin import ConfigResource
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.local_channel import LocalChannel
-from headrace.broker.server import STORE_FILE, Broker
+from headrace.broker.control.channel import ControllerChannel
+from headrace.broker.environment import STORE_FILE
+from headrace.broker.server import Broker
 from headrace.cluster import fenced_store, znodes
 from headrace.cluster.command_batch import CommandBatch
 from headrace.cluster.commands import UpdateMetadata
@@ -337,7 +338,7 @@ def test_controller_that_cannot_read_a_topic_does_not_delete_its_offsets(tmp_pat
             await running.store.delete(znodes.CONTROLLER)
 
         epoch = broker.call(lambda running: running.image.controller_epoch)
-        broker._await(fail_over)
+        broker.run(fail_over)
         broker.wait_until(lambda running: running.image.controller_epoch > epoch)
         broker.create_topic("later")
         assert broker.call(lambda running: running.image.has_topic("t"))
@@ -401,7 +402,7 @@ def test_finishes_an_interrupted_topic_creation(tmp_path: Path, batches: int, mo
     with EmbeddedBroker(data_dir=tmp_path) as broker:
         monkeypatch.setattr(fenced_store.FencedStore, "multi", die)
         with pytest.raises(TimeoutError):
-            broker._await(lambda running: asyncio.wait_for(make_topic(running, "t", 7), 0.3))
+            broker.run(lambda running: asyncio.wait_for(make_topic(running, "t", 7), 0.3))
         broker.kill()
         monkeypatch.setattr(fenced_store.FencedStore, "multi", multi)
         broker.start()
@@ -414,10 +415,10 @@ def test_finishes_an_interrupted_topic_creation(tmp_path: Path, batches: int, mo
 def test_finishes_an_interrupted_topic_deletion(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
         broken: tuple[Any, str] = (
-            (LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")
+            (ControllerChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")
         )
         monkeypatch.setattr(*broken, _never_done)
-        broker._await(lambda running: running.topic_admin.delete_topic("t"))
+        broker.run(lambda running: running.topic_admin.delete_topic("t"))
         broker.wait_until(lambda running: step == "before the logs" or not list(tmp_path.glob("t-?")))
         broker.kill()
         monkeypatch.undo()

@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.ids import make_random
+from headrace.net.transport import PlainTransport
 from headrace.protocol import ApiKey
+from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 120
@@ -219,9 +222,46 @@ def test_survives_broker_restarts(tmp_path: Path) -> None:
     with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path) as broker, make(broker) as producer:
         futures: list[FutureRecordMetadata] = []
         for clean in (True, False, True):
+            # Retries after a kill must arrive before a clean stop. After that the broker knows only the last batch of
+            # each producer, as in Kafka, and would write the others again.
+            producer.flush(timeout_ms=PATIENCE_MS)
             futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
             broker.restart(clean=clean)
             futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
+        producer.flush(timeout_ms=PATIENCE_MS)
+        check_complete(broker, "t", futures)
+
+
+def test_late_request_does_not_lose_responses(tmp_path: Path) -> None:
+    """A broker responds and stops cleanly. Before the producer reads the responses, it sends one more request, which
+    fails. After the restart the broker knows only the last batch, so retries of the others would be written again."""
+    with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path) as broker, make(broker) as producer:
+        futures = [producer.send("t", value(0))]
+        futures[0].get(timeout_ms=PATIENCE_MS)
+        has_stopped = threading.Event()
+        failed: list[bool] = []
+
+        def send_late() -> None:
+            has_stopped.wait(PATIENCE)
+            connections = [link.connection for link in producer._core.client.pool.links() if link.connection]
+            (connection,) = [found for found in connections if found.in_flight]
+            transport = connection._transport
+            assert isinstance(transport, PlainTransport)
+            deadline = time.monotonic() + PATIENCE
+            while not failed and time.monotonic() < deadline:
+                # The peer's kernel accepts the first one, and resets the connection.
+                connection.send(MetadataRequest(), 1, PATIENCE_MS)
+                if connection._blocked or transport.is_closing():
+                    failed.append(True)
+
+        slow = broker.faults.delay(ApiKey.PRODUCE, ms=300, times=5)
+        futures += [producer.send("t", value(number)) for number in range(1, 40)]
+        eventually(lambda: slow.hits == 5, "five batches are in flight")
+        producer._thread.call(send_late)
+        broker.stop()
+        has_stopped.set()
+        broker.start()
+        eventually(lambda: bool(failed), "the late request has failed")
         producer.flush(timeout_ms=PATIENCE_MS)
         check_complete(broker, "t", futures)
 

@@ -353,6 +353,19 @@ def test_close_aborts_open_transaction(broker: EmbeddedBroker, topic: str) -> No
     assert committed(broker, topic) == [b"w"]
 
 
+def test_close_completes_commit_that_timed_out(broker: EmbeddedBroker, topic: str) -> None:
+    producer = make(broker, topic)
+    producer.begin_transaction()
+    producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
+    producer.config = producer._core.config = dataclasses.replace(producer.config, max_block_ms=100)
+    fault = broker.faults.error(ApiKey.END_TXN, CoordinatorNotAvailableError, times=7)  # about 600 ms of backoff
+    with pytest.raises(KafkaTimeoutError, match="commit_transaction"):
+        producer.commit_transaction()
+    producer.close()
+    assert fault.hits == 7
+    eventually(lambda: committed(broker, topic) == [b"v"], "the transaction is committed", PATIENCE)
+
+
 def test_transaction_calls_need_transactional_id(broker: EmbeddedBroker) -> None:
     with (
         Producer(bootstrap_servers=broker.bootstrap_servers) as producer,

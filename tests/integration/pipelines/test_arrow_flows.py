@@ -321,3 +321,33 @@ def test_runs_until_it_is_stopped_next_to_a_flow_of_frames(
     assert summary.outputs == {"amix-out": 10, "amix-copy": 10}
     assert Runner(pipeline, spark, settings).run().rows == 0
     assert sorted(int(record.value) for record in records(servers, "amix-out")) == list(range(10))
+
+
+def test_shared_content_is_read_once_in_the_driver(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, tmp_path: Path
+) -> None:
+    """Workers need not have a file of the driver."""
+    servers = broker.bootstrap_servers
+    broker.create_topic("ashared-in", 2)
+    file = tmp_path / "suffix.txt"
+    file.write_text("!")
+
+    @arrow_pipeline(
+        "ashared",
+        sources={"rows": Topic("ashared-in")},
+        outputs={"out": Topic("ashared-out")},
+        settings={"file": str(file)},
+        shared=lambda settings: Path(str(settings["file"])).read_bytes(),
+    )
+    def ashared(rows: pa.RecordBatch, task: Task) -> Any:
+        return {"out": pa.table({"value": [value.as_py() + task.shared for value in rows["value"]]})}
+
+    runner = Runner(ashared, spark, replace(settings, available_now=False, trigger="50 milliseconds"))
+    runner.start()
+    file.unlink()
+    put(servers, "ashared-in", [(f"k{number}", f"{number}".encode()) for number in range(10)])
+    eventually(lambda: not runner.wait(0.1) and runner.summary().rows == 10, "all rows are read", DEADLINE)
+    runner.stop()
+    assert sorted(record.value for record in records(servers, "ashared-out")) == [b"%d!" % n for n in range(10)]
+    with pytest.raises(PipelineError, match=r"flow ashared cannot start: .*suffix\.txt"):
+        Runner(ashared, spark, settings).run()

@@ -59,7 +59,7 @@ def test_clean_orders(spark: Any, names: dict[str, Any], servers: str, tmp_path:
     assert summary.outputs == {"clean_orders": 21, "clean": 21, "clean_orders_dead_letters": 1}
     assert spark.read.parquet(f"{tmp_path}/tables/clean").where("day = '2026-03-04' and hour = 5").count() == 21
     (letter,) = values(servers, "clean_orders_dead_letters")
-    assert (letter["reason"], letter["offset"]) == ("missing or wrong: city, amount, ts", 20)
+    assert (letter["reason"], letter["offset"]) == ("JSON that does not fit the schema: amount is not double", 20)
 
 
 def test_seen_is_a_state(names: dict[str, Any]) -> None:

@@ -367,7 +367,33 @@ def test_retries_when_python_workers_start_slowly(spark: Any, broker: EmbeddedBr
     limit = 100
     with pytest.raises(PipelineError, match="flow copy failed: Python worker failed to connect back"):
         Runner(copy_pipeline("slow", split), spark, settings).run()
-    assert 1 <= len(tries) <= 4, "fails after at most three retries"
+    assert 1 <= len(tries) <= 6, "fails after at most five retries"
+
+
+def test_retries_failure_that_occurs_after_the_runner_looked(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("late-in", 1)
+    put(broker.bootstrap_servers, "late-in", [(None, 1)])
+    tries = []
+    may_restart = frame_query.FrameFlowQuery.may_restart
+    looks = []
+
+    def split(frame: Any, batch: Batch) -> Any:
+        tries.append(batch.id)
+        if len(tries) == 1:
+            raise RuntimeError("Python worker failed to connect back.")
+        return {"copy": frame}
+
+    def look_before_failure(query: frame_query.FrameFlowQuery) -> bool:
+        looks.append(may_restart(query))
+        eventually(lambda: len(looks) > 1 or not query.active, "the query fails", DEADLINE)
+        return looks[-1]
+
+    monkeypatch.setattr(frame_query.FrameFlowQuery, "may_restart", look_before_failure)
+    assert Runner(copy_pipeline("late", split), spark, settings).run().outputs == {"late-out": 1}
+    assert looks[0] is False
+    assert tries == [0, 0]
 
 
 def test_restarts_failed_flow_while_others_continue(

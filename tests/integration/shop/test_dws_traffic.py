@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as sf
 from tests.support.shop.frames import TS, Run, reasons, run_to_the_end, source_frame
+from tests.support.shop.sql.traffic import count_by_minute, parse_rows
 from tests.support.spark.topic_rows import put, values
 
 from headrace.pipelines import PipelineError, RunSettings
-from headrace.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows
+from headrace.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows, sum_by_minute
 from headrace.shop.minute_store import ChangedMinutes, Minute
 from headrace.testing import EmbeddedBroker
 
@@ -98,6 +100,60 @@ def test_payments_count_when_they_succeed(spark: Any, tmp_path: Path) -> None:
     )
     found = Run(spark, dws_traffic, "traffic", tmp_path).batch(rows)
     assert {minute: numbers[3] for minute, numbers in minutes(found).items()} == {0: 0, 1: 5, 2: 7}
+
+
+STRANGE: list[Any] = [
+    *(
+        None,
+        b"",
+        b" ",
+        b"{",
+        b"[]",
+        b"7",
+        b"\xff",
+        b'{"event_id":"e"}',
+        b'{"ts":5,"event_id":"e"}',
+        {"event_id": " ", "ts": TS},
+    ),
+    *(
+        {"event_id": "e", "ts": "x"},
+        {"event_id": "e", "ts": TS, "payment_amount": "x"},
+        {"event_id": "e", "ts": TS, "old": 7},
+    ),
+    *({"event_id": 5, "ts": TS, "mid": 7}, {"event_id": "e", "ts": 1 << 62}, {"event_id": "e", "ts": TS, "mid": None}),
+    *(
+        {"event_id": "e", "ts": TS, "op": op, "payment_amount": amount, "payment_status": status, "old": old}
+        for op in ("insert", "update", None)
+        for amount, status in ((1.5, "succeeded"), ("1,234.567", "succeeded"), (None, "succeeded"), (1, "failed"))
+        for old in (None, {}, {"payment_status": "pending"}, {"payment_status": None}, {"payment_status": 5, "n": [1]})
+    ),
+    b'{"event_id":"e","ts":1767225600000,"op":"update","payment_amount":1e2,"payment_status":"succeeded",'
+    b'"old":{"payment_status":"succeeded","payment_status":"x"}}',
+    b"{'event_id':'e','ts':1767225600000,'mid':'q'} text",
+]
+
+
+@pytest.mark.parametrize("lateness", [1.0, 100_000_000.0])
+def test_counts_and_reasons_are_those_of_sql(spark: Any, tmp_path: Path, lateness: float) -> None:
+    """With records as they are, and with records counted by minute."""
+    rows = [(topic, f"k{number}", value) for topic in SOURCES for number, value in enumerate(STRANGE)]
+    rows += [view(f"m{number % 7}", number / 10) for number in range(100)]
+    records = frame(spark, *rows)
+    expected = parse_rows(records)
+    run = Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=lateness)
+    parsed = run.parsed(records)
+    estimate = sf.hll_sketch_estimate("visitors").alias("visitors")
+    numbers = ("start_ms", "records", "page_views", "orders", "revenue", estimate)
+    has_minute = sf.col("start_ms").isNotNull()
+    found = sum_by_minute(parsed).where(has_minute).select(*numbers).orderBy("start_ms").collect()
+    assert found == count_by_minute(expected).where(has_minute).select(*numbers).orderBy("start_ms").collect()
+    assert len(found) == 10
+    names = ("topic", "partition", "offset", "key", "value", "timestamp", "reason")
+    invalid = parsed.where("reason IS NOT NULL").select(*names).orderBy("topic", "offset").collect()
+    assert invalid == expected.where("reason IS NOT NULL").select(*names).orderBy("topic", "offset").collect()
+    assert len(invalid) > 30
+    whole = parsed.where("topic IS NOT NULL").count()
+    assert whole == (len(rows) if lateness == 1 else len(invalid))
 
 
 def test_late_and_invalid_rows_become_dead_letters(spark: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "testing.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs"
 
 CONFTEST = """
 import pytest
@@ -73,6 +73,33 @@ def test_nothing_of_the_broker_is_imported():
 """
 
 
+CLUSTER_CONFTEST = """
+import pytest
+
+@pytest.fixture(scope="session")
+def headrace_cluster_properties():
+    return {"num.partitions": 5, "default.replication.factor": 1}
+"""
+
+CLUSTER_TESTS = """
+import pytest
+from headrace.protocol import ApiKey
+
+@pytest.mark.filterwarnings("ignore::headrace.testing.UnusedFaultWarning")
+def test_that_leaves_a_mess(headrace_cluster):
+    assert headrace_cluster.brokers[1].call(lambda inside: inside.config.num_partitions) == 5
+    headrace_cluster.stop(1)
+    headrace_cluster.pause(2)
+    headrace_cluster.partition(1, 3)
+    headrace_cluster.brokers[3].faults.error(ApiKey.FETCH, 1)
+
+def test_another(headrace_cluster):
+    assert all(broker.is_responsive for broker in headrace_cluster.brokers.values())
+    assert not headrace_cluster.brokers[3].faults
+    assert not headrace_cluster.store.links.blocked
+"""
+
+
 def run(directory: Path, *, warnings: str = "error", **files: str) -> str:
     for name, content in files.items():
         (directory / f"{name}.py").write_text(content)
@@ -91,6 +118,10 @@ def test_fixtures(tmp_path: Path) -> None:
     assert "3 passed" in run(tmp_path, conftest=CONFTEST, test_it=TESTS)
 
 
+def test_cluster_is_restored(tmp_path: Path) -> None:
+    assert "2 passed" in run(tmp_path, conftest=CLUSTER_CONFTEST, test_it=CLUSTER_TESTS)
+
+
 def test_warns_of_faults_that_no_request_met(tmp_path: Path) -> None:
     said = run(tmp_path, warnings="default", test_it=FAULTS)
     assert "2 passed, 1 warning" in said
@@ -103,5 +134,14 @@ def test_pytest_starts_without_the_broker(tmp_path: Path) -> None:
 
 
 def test_documented_examples(tmp_path: Path) -> None:
-    tests, conftest = re.findall(r"^```py\n(.*?)^```", DOCUMENTATION.read_text(), re.DOTALL | re.MULTILINE)
+    tests, conftest = documented("testing.md")
     assert "2 passed" in run(tmp_path, test_it=tests, conftest=conftest)
+
+
+def test_documented_examples_of_a_cluster(tmp_path: Path) -> None:
+    (tests,) = documented("cluster.md")
+    assert "2 passed" in run(tmp_path, test_it=tests)
+
+
+def documented(page: str) -> list[str]:
+    return re.findall(r"^```py\n(.*?)^```", (DOCUMENTATION / page).read_text(), re.DOTALL | re.MULTILINE)

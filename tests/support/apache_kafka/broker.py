@@ -22,7 +22,11 @@ from tests.support.apache_kafka.clients import JavaClient, LibrdkafkaProducer, S
 from tests.support.apache_kafka.dump_log import DumpBatch, DumpProblem, DumpRecord, DumpResult, dump_log
 from tests.support.apache_kafka.jvm import (
     KAFKA_VERSION,
+    LAST_WITH_ZOOKEEPER,
+    NEWEST,
+    TOOL_JVM_ARGS,
     JavaFailed,
+    KafkaRelease,
     KafkaUnavailable,
     kafka_classpath,
     run_java,
@@ -33,6 +37,7 @@ from tests.support.apache_kafka.samples import CODECS, SampleData, sample_topic_
 __all__ = [
     "CODECS",
     "KAFKA_VERSION",
+    "LAST_WITH_ZOOKEEPER",
     "BrokerFailed",
     "DumpBatch",
     "DumpProblem",
@@ -41,6 +46,7 @@ __all__ = [
     "JavaClient",
     "JavaFailed",
     "KafkaBroker",
+    "KafkaOnZooKeeper",
     "KafkaUnavailable",
     "LibrdkafkaProducer",
     "SampleData",
@@ -74,6 +80,8 @@ class KafkaBroker:
     an existing one is kept, so a stopped or killed broker can be started again. The configuration and the broker's
     output are in ``<data_dir>.broker/``. *properties* override the configuration.
     """
+
+    release: KafkaRelease = NEWEST
 
     def __init__(
         self,
@@ -183,7 +191,12 @@ class KafkaBroker:
         atexit.unregister(self.kill)
 
     def _write_config(self) -> Path:
-        settings: dict[str, object] = {
+        config = self.work_dir / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in {**self._settings(), **self.properties}.items()))
+        return config
+
+    def _settings(self) -> dict[str, object]:
+        return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
@@ -211,10 +224,6 @@ class KafkaBroker:
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 1000,
         }
-        settings.update(self.properties)
-        config = self.work_dir / "server.properties"
-        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        return config
 
     def _format(self, config: Path) -> None:
         if (self.data_dir / "meta.properties").exists():
@@ -239,6 +248,7 @@ class KafkaBroker:
             process = start_java(
                 "kafka.Kafka",
                 [config],
+                release=self.release,
                 jvm_args=[*self._jvm_args, f"-Djava.io.tmpdir={temporary}"],
                 log_level="INFO",
                 stdout=output,
@@ -272,6 +282,35 @@ class KafkaBroker:
         log = self._log_text().splitlines()
         errors = [line for line in log if _ERROR_LINE.search(line)]
         return "\n".join(["", "--- errors in the broker's log ---", *errors[:lines], "--- its end ---", *log[-lines:]])
+
+
+class KafkaOnZooKeeper(KafkaBroker):
+    """A broker of Apache Kafka 3.9 in a cluster with ZooKeeper, on a fixed port. *properties* name id and ZooKeeper."""
+
+    release = LAST_WITH_ZOOKEEPER
+
+    def __init__(self, data_dir: Path, port: int, properties: Mapping[str, object]) -> None:
+        super().__init__(data_dir, properties, jvm_args=TOOL_JVM_ARGS, start_timeout=180.0, stop_timeout=180.0)
+        self.port = port
+
+    def start(self) -> None:
+        if self._process is not None:
+            raise RuntimeError("the broker is running")
+        self._launch(self.prepare(self.port, 0))
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "inter.broker.protocol.version": "3.9",
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "log.dirs": self.data_dir,
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+            "log.cleaner.threads": 1,
+            "num.io.threads": 4,
+            "num.network.threads": 2,
+        }
+
+    def _format(self, config: Path) -> None:
+        """The first start writes `meta.properties`."""
 
 
 def _free_ports(count: int) -> list[int]:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +23,6 @@ KAFKA_VERSION = "4.3.0"
 MINIMUM_JAVA = 17
 INSTALL_TIMEOUT = 900.0
 
-_DEPENDENCIES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-)
 _COPY_PLUGIN_VERSION = "2.8"
 
 # One configuration serves tools (quiet) and brokers (level INFO): all to standard error.
@@ -41,6 +37,14 @@ rootLogger.level = ${sys:headrace.log.level:-WARN}
 rootLogger.appenderRef.console.ref = console
 """
 
+_LOGGING_OF_KAFKA_3 = """\
+log4j.rootLogger = ${headrace.log.level}, console
+log4j.appender.console = org.apache.log4j.ConsoleAppender
+log4j.appender.console.target = System.err
+log4j.appender.console.layout = org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern = [%d] %p %m (%c)%n
+"""
+
 TOOL_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 _COMMON_JVM_ARGS = (
     "-Djava.awt.headless=true",
@@ -49,8 +53,47 @@ _COMMON_JVM_ARGS = (
     "-Dsun.stderr.encoding=UTF-8",
 )
 
-_classpath: str | None = None
-_failure: KafkaUnavailable | None = None
+
+@dataclass(frozen=True)
+class KafkaRelease:
+    """A version of Apache Kafka: its jars, and the file and system property that configure its logging."""
+
+    version: str
+    dependencies: tuple[tuple[str, str, str], ...]
+    logging_file: str
+    logging: str
+    logging_property: str
+
+    @property
+    def title(self) -> str:
+        return f"Apache Kafka {self.version}"
+
+    @property
+    def home(self) -> Path:
+        """The directory of the jars and the logging configuration. Downloads them if they are not cached."""
+        return fetch_jars(
+            f"kafka-{self.version}", self.title, self.dependencies, files={self.logging_file: self.logging}
+        )
+
+
+NEWEST = KafkaRelease(
+    KAFKA_VERSION,
+    (
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
+    "log4j2.properties",
+    _LOGGING,
+    "log4j2.configurationFile",
+)
+LAST_WITH_ZOOKEEPER = KafkaRelease(
+    "3.9.1",
+    (("org.apache.kafka", "kafka_2.13", "3.9.1"), ("org.slf4j", "slf4j-reload4j", "1.7.36")),
+    "log4j.properties",
+    _LOGGING_OF_KAFKA_3,
+    "log4j.configuration",
+)
 
 
 class KafkaUnavailable(Exception):
@@ -61,21 +104,25 @@ class JavaFailed(Exception):
     """A Java program exited with a nonzero status."""
 
 
-def kafka_classpath() -> str:
+_classpaths: dict[KafkaRelease, str] = {}
+_failure: KafkaUnavailable | None = None
+
+
+def kafka_classpath(release: KafkaRelease = NEWEST) -> str:
     """Returns a classpath with all of Kafka, and downloads it if it is not cached. After a failure, later calls fail
     immediately.
     """
-    global _classpath, _failure
+    global _failure
     if _failure is not None:
         raise _failure
-    if _classpath is None:
+    if release not in _classpaths:
         try:
             require_java()
-            _classpath = str(_kafka_home() / "libs" / "*")
+            _classpaths[release] = str(release.home / "libs" / "*")
         except KafkaUnavailable as error:
             _failure = error
             raise
-    return _classpath
+    return _classpaths[release]
 
 
 def compile_java(source: Path, classes: Path) -> None:
@@ -89,6 +136,7 @@ def start_java(
     program: str | Path,
     args: Sequence[str | Path] = (),
     *,
+    release: KafkaRelease = NEWEST,
     classes: Path | None = None,
     jvm_args: Sequence[str] = TOOL_JVM_ARGS,
     log_level: str = "WARN",
@@ -103,14 +151,16 @@ def start_java(
     *program* is the name of a main class, of Kafka's or from the directory *classes*,
     or the path of a ``.java`` file, which the JVM compiles in memory first.
     """
-    classpath = kafka_classpath() if classes is None else f"{classes}{os.pathsep}{kafka_classpath()}"
+    classpath = kafka_classpath(release)
+    if classes is not None:
+        classpath = f"{classes}{os.pathsep}{classpath}"
     if str(program).endswith(".java"):
         _require_command("javac")
-    logging_config = _kafka_home() / "log4j2.properties"
+    logging_config = (release.home / release.logging_file).as_uri()
     command: list[str] = [
         "java",
         *_COMMON_JVM_ARGS,
-        f"-Dlog4j2.configurationFile={logging_config}",
+        f"-D{release.logging_property}={logging_config}",
         f"-Dheadrace.log.level={log_level}",
         *jvm_args,
         "-cp",
@@ -179,16 +229,6 @@ def _say(text: str) -> None:
 def cache_root() -> Path:
     configured = os.environ.get("HEADRACE_CACHE")
     return Path(configured) if configured else Path.home() / ".cache" / "headrace"
-
-
-def _kafka_home() -> Path:
-    """Returns the directory of Kafka's jars and their logging configuration."""
-    return fetch_jars(
-        f"kafka-{KAFKA_VERSION}",
-        f"Apache Kafka {KAFKA_VERSION}",
-        _DEPENDENCIES,
-        files={"log4j2.properties": _LOGGING},
-    )
 
 
 def fetch_jars(

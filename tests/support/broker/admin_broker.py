@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from headrace.broker import handlers
 from headrace.broker.apis import REGISTRY
+from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ConfigResources
@@ -137,6 +138,7 @@ class AdminBroker:
         self.dynamic_config.on_topics_changed.append(
             lambda changed: self.log_manager.update_configs({name: config.log for name, config in changed.items()})
         )
+        self.batch_inflater = BatchInflater(self.clock, asyncio.to_thread)
         self.replicas = ReplicaManager(NODE_ID, self.log_manager, self.dynamic_config.topic, Timer(self.clock))
         self.log_manager.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
         self.update([])

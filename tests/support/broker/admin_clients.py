@@ -10,6 +10,7 @@ import aiokafka.errors
 import confluent_kafka as confluent
 from confluent_kafka import admin as confluent_admin
 from tests.support.broker.java_clients import Java, JavaError
+from tests.support.broker.under_test import REPLICAS
 from tests.support.records.other_clients import kafka
 
 TIMEOUT_SECONDS = 60.0
@@ -50,7 +51,7 @@ class Admin(Protocol):
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,
@@ -87,7 +88,7 @@ class ConfluentAdmin:
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,
@@ -179,7 +180,7 @@ class KafkaPythonAdmin:
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,
@@ -287,7 +288,7 @@ class AiokafkaAdmin:
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,
@@ -368,7 +369,7 @@ class JavaAdmin:
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from tests.support.broker.admin_clients import Assignment, BrokerError, Cluster, Config, Configs, Operation, Partition
+from tests.support.broker.under_test import REPLICAS
 
 import headrace
 from headrace.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec
@@ -34,7 +35,7 @@ class HeadraceAdmin:
         self,
         topic: str,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int = REPLICAS,
         configs: Configs | None = None,
         assignment: Assignment | None = None,
         validate_only: bool = False,

@@ -13,6 +13,8 @@ from tests.support.broker.records import Record
 
 DRIVER = Path(__file__).parents[1] / "java" / "BrokerDriver.java"
 TOOLS = {
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",

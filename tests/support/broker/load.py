@@ -16,6 +16,7 @@ from tests.support.broker.clients import Aiokafka, Confluent, KafkaPython
 from tests.support.records.other_clients import kafka
 
 ON_THE_WAY = 60
+VALUE_BYTES = 100
 GIVE_UP_SECONDS = 180
 RECONNECT_MS = 300  # the maximum, so that clients reconnect quickly
 DOTTED = {"reconnect_backoff_max_ms": RECONNECT_MS, "reconnect_backoff_ms": 50}
@@ -61,7 +62,7 @@ class Writer(Worker):
         """Returns number, partition and value of the next record."""
         number = self.sent
         self.sent += 1
-        return number, number % self.partitions, f"{self.name}:{number}".encode().ljust(100, b".")
+        return number, number % self.partitions, f"{self.name}:{number}".encode().ljust(VALUE_BYTES, b".")
 
     def count(self) -> int:
         return sum(map(len, self.acknowledged.values()))

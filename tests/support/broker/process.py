@@ -1,10 +1,8 @@
-"""The broker of the compatibility tests: Headrace in its own process, or Apache Kafka.
+"""Brokers for tests: Headrace in its own process, or Apache Kafka.
 
-`HEADRACE_COMPAT_BROKER=kafka` runs the tests against Apache Kafka, which shows that they expect Kafka's behavior.
-Either broker can be stopped, killed, and started again on the same port and data.
+Either can be stopped, killed, and started again on the same port and data.
 """
 
-import os
 import random
 import re
 import signal
@@ -20,7 +18,6 @@ from typing import Protocol
 from tests.support.apache_kafka.broker import BrokerFailed, KafkaBroker
 
 HOST = "127.0.0.1"
-IS_KAFKA = os.environ.get("HEADRACE_COMPAT_BROKER", "headrace") == "kafka"
 START_SECONDS = STOP_SECONDS = 60.0
 # Below the ephemeral ports. A client that repeatedly connects to an ephemeral port while the broker is down may get
 # that port as its own, connect to itself, and keep the broker from binding it.
@@ -29,10 +26,10 @@ READY = re.compile(rb"\bready\b.*?" + re.escape(HOST).encode() + rb":(\d+)")
 
 
 class Broker(Protocol):
-    """The interface of both brokers."""
+    """The interface of a broker under test (see `under_test`)."""
 
-    data_dir: Path
-
+    @property
+    def data_dir(self) -> Path: ...
     @property
     def bootstrap(self) -> str: ...
     def start(self) -> None: ...
@@ -44,18 +41,14 @@ class Broker(Protocol):
     ) -> None: ...
 
 
-def make_broker(data_dir: Path, properties: Mapping[str, object] | None = None) -> Broker:
-    return (Kafka if IS_KAFKA else Headrace)(data_dir, properties)
-
-
 class Headrace:
     """`headrace server` with its defaults, except for the address, the directory and *properties*."""
 
-    def __init__(self, data_dir: Path, properties: Mapping[str, object] | None = None) -> None:
+    def __init__(self, data_dir: Path, properties: Mapping[str, object] | None = None, port: int | None = None) -> None:
         self.data_dir = data_dir
         self.log_file = data_dir.with_name(data_dir.name + ".log")
         self._properties = dict(properties or {})
-        self._port = free_port()
+        self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

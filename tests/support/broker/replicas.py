@@ -9,6 +9,7 @@ from headrace.broker.config.dynamic import TopicConfig
 from headrace.broker.partition import Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.commands import LeaderAndIsr, PartitionState, ReplicaToStop, StopReplica
+from headrace.cluster.controller_requests import IsrChange
 from headrace.common.ids import Uuid
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
@@ -33,17 +34,24 @@ def partition_state(tp: TopicPartition = TP, **changes: Any) -> PartitionState:
     return PartitionState(tp, isr=isr, **{**defaults, **changes})
 
 
+def isr_change(leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> IsrChange:
+    """Returns the change that a leader proposes, without the broker epochs of its followers."""
+    return IsrChange(leader_epoch, partition_epoch, isr, (-1,) * len(isr), topic_id=TOPIC_ID)
+
+
 class Replicas(ReplicaManager):
     """Use it in a `with` block, or call `close`."""
 
-    def __init__(self, *directories: Path, **topic_properties: object):
+    def __init__(self, *directories: Path, node_id: int = NODE, **topic_properties: object):
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
         properties = {key.replace("_", "."): value for key, value in topic_properties.items()}
         self.config = TopicConfig.from_properties(properties)
-        self.manager = new_manager(list(directories), self.clock).start()
-        super().__init__(NODE, self.manager, lambda _: self.config, self.timer)
+        self.manager = new_manager(list(directories), self.clock, node_id=node_id).start()
+        super().__init__(node_id, self.manager, lambda _: self.config, self.timer)
         self.manager.on_directory_failed = lambda _, lost: self.directory_failed(lost)
+        self.isr_changes: list[IsrChange] = []
+        """The changes that were sent to the controller. Set `context.submit_isr_change` to `send_isr_change` first."""
 
     def __enter__(self) -> "Replicas":
         return self
@@ -65,6 +73,10 @@ class Replicas(ReplicaManager):
         if leader_epoch is None:
             leader_epoch = partition.leader_epoch if partition is not None else 0
         return self.stop(StopReplica(NODE, 1, 1, [ReplicaToStop(tp, leader_epoch, delete)]))[tp]
+
+    def send_isr_change(self, _: Partition, change: IsrChange) -> bool:
+        self.isr_changes.append(change)
+        return True
 
     def pass_time(self, milliseconds: int) -> None:
         """Advances the clock and runs the timeouts that are due."""

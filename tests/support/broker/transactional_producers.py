@@ -12,6 +12,9 @@ from tests.support.broker.java_clients import Java, to_fields
 from tests.support.broker.records import Record
 from tests.support.records.other_clients import kafka
 
+import headrace
+from headrace.common.types import TopicPartition
+
 _names = count()
 
 
@@ -181,6 +184,35 @@ class JavaTransactional:
 
     def close(self) -> None:
         self._step("close")
+
+
+class HeadraceTransactional:
+    def __init__(self, bootstrap: str, transactional_id: str):
+        self._producer = headrace.Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        futures = [
+            self._producer.send(topic, each.value, each.key, partition=each.partition, timestamp_ms=each.timestamp)
+            for each in records
+        ]
+        for future in futures:
+            future.get(timeout_ms=TIMEOUT_SECONDS * 1000)
+
+    def send_offset(self, topic: str, offset: int, group: str) -> None:
+        self._producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close()
 
 
 IN_PROCESS: dict[str, Callable[[str, str], Transactional]] = {

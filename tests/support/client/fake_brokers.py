@@ -111,6 +111,8 @@ class FakeBroker:
     hangs: bool = False
     """True: connections are never established."""
     chunk: int | None = None
+    announces_all: bool = False
+    """True: announces the requests between brokers, too."""
     requests: list[Received] = field(default_factory=list)
     transports: list[FakeTransport] = field(default_factory=list)
     dials: list[float] = field(default_factory=list)
@@ -183,7 +185,8 @@ class FakeBroker:
             transport.deliver(data, self.chunk)
 
     def api_versions(self) -> ApiVersionsResponse:
-        keys = [api for api in APIS if api not in (4, 5, 6, 7) and (api not in self.versions or self.versions[api])]
+        hidden = () if self.announces_all else (4, 5, 6, 7)
+        keys = [api for api in APIS if api not in hidden and (api not in self.versions or self.versions[api])]
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=self.serves(key)[0], max_version=self.serves(key)[1])

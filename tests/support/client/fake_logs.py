@@ -25,6 +25,7 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
+    UnknownTopicIdError,
 )
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
@@ -97,6 +98,8 @@ class FakeLog:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Returns the largest epoch that is not above the requested one, and its end offset."""
+        if epoch > self.epoch:
+            return -1, -1
         known = [each[2] for each in self.batches if each[2] <= epoch]
         if not known:
             return -1, -1
@@ -109,6 +112,8 @@ class FakeLogs:
     def __init__(self, brokers: int = 1):
         self.cluster = FakeCluster(brokers)
         self.logs: dict[Place, FakeLog] = {}
+        self.former: dict[Place, FakeLog] = {}
+        """Logs of former leaders that do not know that they were replaced."""
         self.ids: dict[str, Uuid] = {}
         self.sessions: dict[tuple[int, int], tuple[int, dict[tuple[Any, int], FetchPartition]]] = {}
         self._given: dict[int, int] = {}
@@ -188,7 +193,21 @@ class FakeLogs:
     def requested_offsets(self, place: Place) -> list[int]:
         return [asked[place] for _, asked in self.fetched if place in asked]
 
+    def isolate_leader(self, place: Place, end: int, leader: int) -> None:
+        """Makes another broker the leader. The former one does not learn of it, and has records up to `end`; the
+        metadata still names it."""
+        log = self.logs[place]
+        former = self.former[place] = FakeLog(log.leader)
+        former.epoch, former.end = log.epoch, end
+        former.batches = [each for each in log.batches if each[1] <= end]
+        self.move(place, leader, publish=False)
+
     # ---- requests
+
+    def _log(self, broker: FakeBroker, place: Place) -> FakeLog:
+        """Returns a log as a broker knows it."""
+        former = self.former.get(place)
+        return former if former is not None and former.leader == broker.id else self.logs[place]
 
     def _fetch(self, broker: FakeBroker, request: FetchRequest) -> Message | None:
         received = broker.requests[-1]
@@ -261,7 +280,10 @@ class FakeLogs:
         is_empty = True
         topics: dict[str, list[PartitionData]] = {}
         for place, part in places.items():
-            data = self._partition(broker, place, part)
+            if place in self.logs:
+                data = self._partition(broker, place, part)
+            else:
+                data = PartitionData(partition_index=place[1], error_code=UnknownTopicIdError.code)
             if data.error_code or data.records or data.preferred_read_replica >= 0:
                 is_empty = False
             elif request.session_epoch > 0:
@@ -271,7 +293,7 @@ class FakeLogs:
             FetchResponse(
                 session_id=session_id,
                 responses=[
-                    FetchableTopicResponse(topic=name, topic_id=self.ids[name], partitions=parts)
+                    FetchableTopicResponse(topic=str(name), topic_id=self.ids.get(name, name), partitions=parts)
                     for name, parts in topics.items()
                 ],
             ),
@@ -279,7 +301,7 @@ class FakeLogs:
         )
 
     def _partition(self, broker: FakeBroker, place: Place, part: FetchPartition) -> PartitionData:
-        log = self.logs[place]
+        log = self._log(broker, place)
         data = PartitionData(partition_index=place[1], high_watermark=log.end, log_start_offset=log.start)
         data.last_stable_offset = log.end if log.stable is None else log.stable
         is_follower = broker.id == log.preferred
@@ -311,7 +333,7 @@ class FakeLogs:
         for topic in request.topics:
             parts = []
             for each in topic.partitions:
-                log = self.logs[topic.name, each.partition_index]
+                log = self._log(broker, (topic.name, each.partition_index))
                 found = ListOffsetsPartitionResponse(partition_index=each.partition_index, leader_epoch=log.epoch)
                 if broker.id != log.leader:
                     found.error_code = NotLeaderForPartitionError.code
@@ -332,7 +354,7 @@ class FakeLogs:
         for topic in request.topics:
             parts = []
             for each in topic.partitions:
-                log = self.logs[topic.topic, each.partition]
+                log = self._log(broker, (topic.topic, each.partition))
                 found = EpochEndOffset(partition=each.partition)
                 if broker.id != log.leader:
                     found.error_code = NotLeaderForPartitionError.code

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.cluster import znodes
@@ -18,9 +18,10 @@ from headrace.cluster.commands import (
 )
 from headrace.cluster.controller import Controller
 from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.leader_balance import LeaderBalanceConfig
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.store import CoordinationStore, NoNode
+from headrace.cluster.store import ConnectionLoss, CoordinationStore, NoNode, Operation, OperationResult
 from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.cluster.znodes import Leadership, TopicAssignment
 from headrace.common.errors import (
@@ -29,11 +30,11 @@ from headrace.common.errors import (
     StaleBrokerEpochError,
     StaleControllerEpochError,
 )
-from headrace.common.ids import make_random
+from headrace.common.ids import make_random, random_uuid
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 def async_test(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -54,6 +55,19 @@ async def until(condition: Callable[[], object]) -> None:
     """Lets other tasks run until the condition holds. The test's deadline limits the wait."""
     while not condition():
         await asyncio.sleep(0)
+
+
+def lose_response(store: CoordinationStore, *, executed: bool) -> None:
+    """The next write gets no response."""
+    multi = store.multi
+
+    async def lost(operations: Sequence[Operation]) -> list[OperationResult]:
+        store.multi = multi  # type: ignore[method-assign]
+        if executed:
+            await multi(operations)
+        raise ConnectionLoss("the connection was lost")
+
+    store.multi = lost  # type: ignore[method-assign]
 
 
 class FakeBroker:
@@ -89,6 +103,11 @@ class FakeBroker:
                 return self._stop(command)
             case UpdateMetadata():
                 self.image.apply(command)
+                if command.full:
+                    for tp in list(self.hosted):
+                        state = self.image.partition(*tp)
+                        if state is not None and self.id not in state.replicas:
+                            del self.hosted[tp]
                 return CommandResult()
 
     def _lead_or_follow(self, command: LeaderAndIsr) -> CommandResult:
@@ -152,6 +171,7 @@ class FakeCluster:
     """Brokers with one controller each. `start` can wrap the store of a controller."""
 
     def __init__(self) -> None:
+        self.balance: LeaderBalanceConfig | None = None
         self.clock = ManualClock()
         self.store = EmbeddedStore(None, self.clock)
         self.random = make_random(7)
@@ -160,10 +180,15 @@ class FakeCluster:
         self.channels: dict[int, FakeChannel] = {}
         self.paused: set[int] = set()
         self.unclean = False
+        self.has_topic_ids = True
+        self.leaders_write_isr = False
 
     @classmethod
-    async def make(cls, broker_ids: Iterable[int] = (1, 2, 3)) -> "FakeCluster":
+    async def make(
+        cls, broker_ids: Iterable[int] = (1, 2, 3), balance: LeaderBalanceConfig | None = None
+    ) -> "FakeCluster":
         cluster = cls()
+        cluster.balance = balance
         await prepare_cluster(cluster.store, cluster.random)
         for broker_id in broker_ids:
             await cluster.start(broker_id)
@@ -179,17 +204,35 @@ class FakeCluster:
         """`keeps` is the previous instance of the broker, whose logs are still on its disk."""
         broker = FakeBroker(broker_id, self.store.new_session(), rack)
         if keeps is not None:
-            broker.hosted = {tp: (-1, epoch) for tp, (_, epoch) in keeps.hosted.items()}
+            broker.hosted = {
+                tp: (-1, epoch) for tp, (_, epoch) in keeps.hosted.items() if await self._is_replica(tp, broker_id)
+            }
         channel = FakeChannel(self)
         self.brokers[broker_id] = broker
         self.channels[broker_id] = channel
         broker.info = await register_broker(broker.session, broker.info, self.clock)
         broker.controller = Controller(
-            wrap(broker.session), broker_id, channel, self.clock, unclean_default=lambda: self.unclean
+            wrap(broker.session),
+            broker_id,
+            channel,
+            self.clock,
+            unclean_default=lambda: self.unclean,
+            balance=self.balance,
+            new_topic_id=functools.partial(random_uuid, self.random) if self.has_topic_ids else None,
+            leaders_write_isr=self.leaders_write_isr,
         )
         await broker.controller.start()
         await self.settle()
         return broker
+
+    async def _is_replica(self, tp: TopicPartition, broker_id: int) -> bool:
+        """A broker moves its other logs aside when it starts."""
+        try:
+            data, _ = await self.store.get(znodes.topic_path(tp.topic))
+        except NoNode:
+            return False
+        replicas = znodes.decode_topic(tp.topic, data).partitions.get(tp.partition)
+        return replicas is not None and broker_id in replicas.replicas
 
     async def stop(self, broker_id: int) -> FakeBroker:
         """Stops a broker cleanly."""

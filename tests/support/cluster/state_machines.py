@@ -58,8 +58,8 @@ class StateMachines:
 
     def remove_broker(self, broker_id: int) -> None: ...
 
-    def commands(self, kind: type[Command]) -> dict[int, Command]:
-        self.batch.send()
+    async def commands(self, kind: type[Command]) -> dict[int, Command]:
+        await self.batch.send()
         return {broker_id: command for broker_id, command in self.sent if isinstance(command, kind)}
 
     async def written(self) -> Leadership | None:

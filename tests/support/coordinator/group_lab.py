@@ -11,6 +11,7 @@ from tests.support.apache_kafka.jvm import KafkaUnavailable
 from tests.support.broker.clients import Confluent
 from tests.support.broker.process import Broker, eventually
 from tests.support.broker.records import Record
+from tests.support.broker.under_test import REPLICAS
 from tests.support.coordinator.group_members import Member, MemberHosts, MemberOptions, Partition
 
 PATIENCE = 90.0
@@ -47,7 +48,7 @@ class Lab:
     # ---- topics
 
     def create(self, topic: str, partitions: int) -> None:
-        (future,) = self._admin.create_topics([confluent.admin.NewTopic(topic, partitions, 1)]).values()
+        (future,) = self._admin.create_topics([confluent.admin.NewTopic(topic, partitions, REPLICAS)]).values()
         future.result(PATIENCE)
         self.written |= {(topic, index): 0 for index in range(partitions)}
 

@@ -13,6 +13,7 @@ from tests.support.coordinator.runtime import MemoryLog, Steps
 
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.transactions import Transactions
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import ConcurrentTransactionsError
 from headrace.common.ids import make_random
 from headrace.common.timing_wheel import Timer
@@ -55,6 +56,8 @@ class _Partition:
 
     def __init__(self, tp: TopicPartition, log: _Log) -> None:
         self.tp = tp
+        self.is_leader = True
+        self.leader_epoch = 1
         self.producers = ProducerStateManager()
         self._log = log
         for batch in log.batches:
@@ -110,6 +113,7 @@ class World:
         self.timer = Timer(self.clock)
         self.partitions = {tp: _Partition(tp, self._logs[tp]) for tp in TARGETS}
         replicas: Any = SimpleNamespace(
+            node_id=1,
             find=lambda topic, index: self.partitions[TopicPartition(topic, index)],
             get=lambda topic, index: self.partitions.get(TopicPartition(topic, index)),
             appended=lambda partition: None,
@@ -125,7 +129,16 @@ class World:
         dynamic_config: Any = SimpleNamespace(broker=lambda key: True)
         unused: Any = None
         self.transactions = Transactions(
-            config, dynamic_config, coordinators, replicas, unused, unused, self.clock, self.timer
+            config,
+            dynamic_config,
+            coordinators,
+            replicas,
+            unused,
+            unused,
+            MetadataImage(),
+            unused,
+            self.clock,
+            self.timer,
         )
         runtimes: list[Any] = [self.groups, self.transactions.runtime]
         for runtime in reversed(runtimes) if self._groups_load_last else runtimes:
@@ -171,7 +184,7 @@ class World:
         builder.append(b"", value, self.clock.time_ms())
         data = builder.build()
         partition: Any = self.partitions[tp]
-        self.transactions.check_append(partition, BatchHeader(data), ID, version)
+        assert self.transactions.check_append(partition, BatchHeader(data), ID, version) is None
         partition.append(data, -1)
 
     def commit_offset(self, producer: ProducerInfo, offset: int) -> None:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.support.hostile.requests import CLIENT_APIS, CONTROLLER_APIS
 from tests.support.protocol.samples import sample, versions_of
 
 from headrace.broker import handlers
@@ -85,10 +86,10 @@ class Frames:
         """Returns a request of any API and version, supported or not, with random content."""
         rng = self.random
         if rng.random() < 0.8:
-            served = rng.choice(list(REGISTRY.values()))
+            served = rng.choice(CLIENT_APIS)
             cls, version = served.request, rng.randint(served.lowest, served.highest)
         else:
-            cls = rng.choice(list(APIS.values())).request
+            cls = rng.choice([api for key, api in APIS.items() if key not in CONTROLLER_APIS]).request
             version = rng.choice(versions_of(cls))
         return self.request(tame(sample(cls, version, rng, full=rng.random() < 0.5)), version)
 
@@ -148,7 +149,7 @@ class Frames:
     def header_only(self) -> bytes:
         """Returns a request header and an array length of billions, with nothing behind it."""
         rng = self.random
-        api = rng.choice(list(REGISTRY.values()))
+        api = rng.choice(CLIENT_APIS)
         version = rng.randint(api.lowest, api.highest)
         frame = self.request(api.request(), version)
         header = len(frame) - rng.randrange(1, max(len(frame) - 20, 2))

@@ -13,9 +13,10 @@ from typing import Any
 import crc32c
 from tests.support.protocol.samples import RANGES, has_version, present_fields
 
+from headrace.broker import handlers
 from headrace.broker.apis import REGISTRY, Api
 from headrace.common.ids import ZERO_UUID, Uuid
-from headrace.protocol import Message, TooManyElementsError, decode, encode
+from headrace.protocol import ApiKey, Message, TooManyElementsError, decode, encode
 from headrace.protocol import message as m
 from headrace.protocol.messages import (
     alter_configs,
@@ -90,6 +91,18 @@ ADMIN_REQUESTS = (
 _crc = struct.Struct(">I")
 
 
+handlers.load()
+
+CONTROLLER_APIS = (
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+)
+"""The broker obeys whoever sends them, as Apache Kafka does without an authorizer."""
+CLIENT_APIS = [api for key, api in sorted(REGISTRY.items()) if key not in CONTROLLER_APIS]
+
+
 class AbsurdRequests:
     """Generates absurd requests from a seed. `victim_id` is the id of the topic VICTIM."""
 
@@ -99,7 +112,7 @@ class AbsurdRequests:
 
     def any(self) -> tuple[Message, int]:
         """Returns a request and its version."""
-        return self.of(self.random.choice(list(REGISTRY.values())))
+        return self.of(self.random.choice(CLIENT_APIS))
 
     def of(self, api: Api) -> tuple[Message, int]:
         version = self.random.randint(api.lowest, api.highest)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tests.support.broker.process import eventually
 from tests.support.net.wire_client import WireClient
 
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records import BatchBuilder
@@ -68,6 +70,41 @@ def auto_create(client: WireClient, name: str, seconds: float = 20.0) -> Any:
         assert time.monotonic() < deadline, f"topic {name}: error {reply.topics[0].error_code}"
         reply = client.call(request, NAMED)
     return first, reply.topics[0]
+
+
+def first_address(bootstrap: str) -> tuple[str, int]:
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    return host, int(port)
+
+
+def leader_address(bootstrap: str, topic: str, partition: int = 0) -> tuple[str, int]:
+    """Returns the address of a partition's leader; waits until there is one."""
+    found: dict[int, tuple[str, int]] = {}
+    with WireClient(first_address(bootstrap)) as client:
+
+        def has_leader() -> bool:
+            reply = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), NAMED)
+            nodes = {node.node_id: (node.host, node.port) for node in reply.brokers}
+            (described,) = reply.topics
+            found.update({each.partition_index: nodes.get(each.leader_id, ("", 0)) for each in described.partitions})
+            return bool(found.get(partition, ("", 0))[1])
+
+        eventually(has_leader, f"{topic}-{partition} has a leader")
+    return found[partition]
+
+
+def coordinator_address(bootstrap: str, key_type: int = 0, key: str = "any") -> tuple[str, int]:
+    """Returns the address of the coordinator of a group or (1) a transactional id; waits until there is one."""
+    with WireClient(first_address(bootstrap)) as client:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        found = []
+
+        def is_found() -> bool:
+            found[:] = client.call(request).coordinators
+            return found[0].error_code == 0
+
+        eventually(is_found, "there is a coordinator")
+    return found[0].host, found[0].port
 
 
 def topic_id(client: WireClient, name: str = "t") -> Uuid:

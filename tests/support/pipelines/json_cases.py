@@ -22,6 +22,10 @@ SCHEMA = pa.schema(
         pa.field("s", pa.struct([pa.field("x", pa.int64()), trimmed("y")])),
         pa.field("l", pa.list_(pa.struct([pa.field("n", pa.string()), pa.field("m", pa.int64())]))),
         pa.field("p", pa.list_(pa.int64())),
+        pa.field("x", pa.float64()),
+        pa.field("y", pa.float32()),
+        pa.field("day", pa.date32()),
+        pa.field("m", pa.map_(pa.string(), pa.float64())),
     ]
 )
 _READER = ObjectReader(SCHEMA)
@@ -51,6 +55,9 @@ _SCALARS = (
         "123456.7",
         "0.001",
     ),
+    *("-0.0", "1e400", "-1E-7", "1e-400", "16777217", "16777217.000000001", "1e23", "0.30000000000000004", "4.9e-324"),
+    *("123456789012345678", "1e-40", "1.", ".5", "1e", "1e+", "1e99999", "123456789012345678901.5", '"NaN"', '"-INF"'),
+    *('"2026-01-31T23:59:59Z"', '"2026-01-31T23:59:59.5+01:30"', '"2026-01-31"', '"2026-1-3"', '"12026-01-01"'),
     *(
         '""',
         '" "',
@@ -87,6 +94,11 @@ def read_slowly(rows: list[bytes | None]) -> JsonRows:
     return read_json(unreadable, SCHEMA, lambda _: fallback(next(waiting)))
 
 
+def buffers(rows: JsonRows) -> list[bytes | None]:
+    """Returns the memory of the columns, in which also NaN is equal to NaN, and 0 is not -0."""
+    return [buffer and buffer.to_pybytes() for buffer in rows.columns.buffers()]
+
+
 def random_row(rng: random.Random) -> bytes:
     """Returns an object with fields of the schema, whose values often fit."""
     row = _random_object(rng, [*SCHEMA.names, "other"], depth=0)
@@ -121,7 +133,10 @@ def _random_value(rng: random.Random, name: str, depth: int) -> bytes:
         return b"[" + b",".join(str(rng.randrange(-5, 99)).encode() for _ in range(rng.randrange(4))) + b"]"
     if name == "j" and depth < 4:
         return rng.choice((_random_object(rng, ["a", "b", "c", "\u00fc"], depth + 1), _random_list(rng, depth)))
+    if name == "m":
+        return _random_object(rng, ["x", "y", "\\u0041", "\u00fc"], depth + 1)
     fitting = {"a": '"text"', "b": '" text"', "i": "17", "k": "-3", "t": "5", "d": "12.25", "e": "7", "f": "true"}
+    fitting |= {"x": "-1.25", "y": "0.1", "day": '"2024-02-29"', "at": '"2026-01-31T00:00:00.25Z"'}
     if name in fitting and rng.random() < 0.7:
         return _space(rng) + fitting[name].encode()
     return _space(rng) + rng.choice(_SCALARS).encode()

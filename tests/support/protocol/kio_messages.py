@@ -1,6 +1,7 @@
 """Conversion to kio's classes, which exist per version and use timedeltas, datetimes, enums and tuples."""
 
 import importlib
+import importlib.util
 import io
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,14 @@ def kio_class(cls: type[Message], version: int) -> Any:
     module = cls.__module__.rpartition(".")[2]
     direction = cls.__name__.lower().removeprefix(module.replace("_", "")) or "data"
     return getattr(importlib.import_module(f"kio.schema.{module}.v{version}.{direction}"), cls.__name__)
+
+
+def is_in_kio(cls: type[Message], version: int) -> bool:
+    module = cls.__module__.rpartition(".")[2]
+    try:
+        return importlib.util.find_spec(f"kio.schema.{module}.v{version}") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def kio_write(entity: Any) -> bytes:

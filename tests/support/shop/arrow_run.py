@@ -59,6 +59,7 @@ class ArrowRun:
         self.flow = cast(Any, pipeline.flows[0])
         self.task = Task(source, f"ods_{source}", partition, 0, {**pipeline.settings, **settings})
         self.task.state = self.flow.state(self.task)
+        self.task.shared = self.flow.shared(self.task.settings)
         self.figures: dict[str, int | float] = {}
 
     def run(self, *chunks: pa.RecordBatch) -> Result:

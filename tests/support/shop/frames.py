@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from headrace.pipelines import PipelineError, Runner, RunSettings
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, batch_scope
+from headrace.spark.mapped_stream import with_schema
 
 TS = 1_767_225_600_000  # 2026-01-01
 DAY_MS = 86_400_000
@@ -45,6 +48,18 @@ class Run:
         self.next_id = 0
         self.figures: dict[str, int | float] = {}
 
+    def parsed(self, frame: Any) -> Any:
+        """Returns what the tasks that read the records would return."""
+        (topic,) = self.flow.sources.values()
+        if topic.parse is None:
+            return frame
+        parse, settings = topic.parse, self.settings
+        columns = StructType.fromDDL(topic.parsed_columns)
+        schema = to_arrow_schema(columns, timezone="UTC")
+        return frame.select(*topic.columns).mapInArrow(
+            lambda batches: (with_schema(parse(batch, settings), schema) for batch in batches), columns
+        )
+
     def batch(self, frame: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
         """Processes a batch. Returns the rows of each topic, with `_key` in addition to the fields of the value, and
         dead letters."""
@@ -62,7 +77,7 @@ class Run:
         )
         assert self.flow.split is not None
         with batch_scope(batch):
-            frames = self.flow.split(frame, batch)
+            frames = self.flow.split(self.parsed(frame), batch)
             found = {output: frame.collect() for output, frame in frames.items()}
             self.figures = dict(batch.figures)
             for observation in batch.observed:

@@ -38,8 +38,10 @@ class ClusterFailed(Exception):
 
 
 class SparkCluster:
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, workers: int = 2, *, executor_options: str = "") -> None:
+        """`executor_options` are options for the JVMs of executors, in addition to those of the application."""
         self.directory = directory
+        self._executor_options = executor_options
         self.port = free_port()
         self._web_port = free_port()
         self._workers = workers
@@ -90,6 +92,8 @@ class SparkCluster:
 
         home = Path(pyspark.__file__).parent
         environment = {**worker_environment(), "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"}
+        if self._executor_options:  # the workers pass their environment on
+            environment["JDK_JAVA_OPTIONS"] = self._executor_options
         command = ["java", *_JVM, "-cp", str(home / "jars" / "*"), main_class, *arguments]
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(

@@ -54,6 +54,8 @@ class LogModel:
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.flushed = 0
+        self.truncating_to: int | None = None
+        """The offset of a truncation in progress: records from there on may be lost."""
         self.highest_start = 0
         """The highest possible log start offset: nothing above it was deleted."""
 
@@ -73,6 +75,7 @@ class LogModel:
         # Records below the log start or removed by compaction stay in the model: a crash may bring them back.
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         self.flushed = min(self.flushed, end)
+        self.truncating_to = None
         self.note(log)
 
     def _check_compacted(self, log: Log, readable: list[RecordBatch], expected: list[RecordBatch]) -> None:
@@ -102,7 +105,8 @@ class LogModel:
 
     def note(self, log: Log) -> None:
         """Checks the log after each step that was not interrupted."""
-        self.flushed = max(self.flushed, min(log.recovery_point, log.log_end_offset))
+        if self.truncating_to is None:
+            self.flushed = max(self.flushed, min(log.recovery_point, log.log_end_offset))
         self.highest_start = log.log_start_offset
 
 

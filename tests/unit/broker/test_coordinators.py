@@ -139,6 +139,16 @@ def test_internal_topics_have_at_most_one_replica_per_broker(brokers: int, facto
     assert config.topics[TRANSACTION_TOPIC].spec(brokers).configs["min.insync.replicas"] == str(min(factor, 2))
 
 
+@pytest.mark.parametrize("brokers", [1, 2, 5])
+def test_a_cluster_waits_for_enough_brokers(brokers: int) -> None:
+    """The first broker must not create them with one replica."""
+    config = CoordinatorConfig.from_properties(has_other_brokers=True)
+    assert [config.topics[name].spec(brokers).replication_factor for name in (GROUP_TOPIC, TRANSACTION_TOPIC)] == [3, 3]
+    config = CoordinatorConfig.from_properties({"offsets.topic.replication.factor": 2})
+    assert config.topics[GROUP_TOPIC].spec(brokers).replication_factor == 2
+    assert config.topics[TRANSACTION_TOPIC].spec(brokers).replication_factor == min(brokers, 3)
+
+
 # ---- offsets of deleted topics
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.broker.producing import ProducePath
 from tests.support.broker.replicas import FOLLOWER, NODE, SLOW_FOLLOWER, TP, TP_1, Replicas
 from tests.support.storage.logs import make_batch
 
 from headrace.broker.delayed_produce import DelayedProduce, UnreplicatedAppend
 from headrace.broker.partition import ALL_IN_SYNC, Partition
-from headrace.common.errors import NotLeaderForPartitionError, RequestTimedOutError
+from headrace.common.errors import NotEnoughReplicasAfterAppendError, NotLeaderForPartitionError, RequestTimedOutError
 from headrace.protocol.messages.produce import PartitionProduceResponse
 
 ALL = (NODE, FOLLOWER, SLOW_FOLLOWER)
@@ -98,8 +99,22 @@ def test_shrunk_isr_completes(replicas: Replicas) -> None:
     produce = Produce(replicas, partition)
     fetched(replicas, partition, FOLLOWER, 3)
     assert produce.responses == 0
+    replicas.context.is_alive = lambda broker_id: broker_id != SLOW_FOLLOWER
     replicas.lead(isr=(NODE, FOLLOWER), replicas=ALL, partition_epoch=1)
     assert produce.result() == [(0, 0)]
+
+
+def test_too_few_replicas_when_all_have_the_records(tmp_path: Path) -> None:
+    """Two partitions: while the second one waits, the ISR of the first one shrinks below the minimum."""
+    with Replicas(tmp_path, min_insync_replicas=2) as replicas:
+        first, second = replicas.lead(TP, isr=ALL), replicas.lead(TP_1, isr=ALL)
+        produce = Produce(replicas, first, second)
+        for follower in ALL[1:]:
+            fetched(replicas, first, follower, 3)
+        replicas.lead(TP, isr=(NODE,), replicas=ALL, partition_epoch=1)
+        for follower in ALL[1:]:
+            fetched(replicas, second, follower, 3)
+        assert produce.result() == [(NotEnoughReplicasAfterAppendError.code, -1), (0, 0)]
 
 
 def test_timeout(replicas: Replicas) -> None:
@@ -168,3 +183,27 @@ def test_lost_leadership_of_one_partition_waits_for_the_others(replicas: Replica
     assert produce.responses == 0
     fetched(replicas, other, FOLLOWER, 3)
     assert produce.result() == [(NOT_LEADER, -1), (0, 0)]
+
+
+def test_appends_do_not_check_the_produces_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many producers wait for the same followers: each of them is checked when the high watermark advances."""
+    checks = 0
+    check = DelayedProduce.try_complete
+
+    def count(operation: DelayedProduce) -> bool:
+        nonlocal checks
+        checks += 1
+        return check(operation)
+
+    monkeypatch.setattr(DelayedProduce, "try_complete", count)
+    with ProducePath(tmp_path) as path:
+        partition = path.lead(isr=(NODE, FOLLOWER))
+        for _ in range(10):
+            assert path.produce((0, make_batch(1)), acks=ALL_IN_SYNC) == b""
+        assert checks == 10, "each produce is checked when it begins to wait"
+        assert path.replicas.produces.delayed == 10
+        fetched(path.replicas, partition, FOLLOWER, 10)
+        assert len(path.connection.sent) == 10
+        assert checks == 20
+        path.lead(isr=(NODE,), leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch + 1)
+        assert path.produce((0, make_batch(1)), acks=ALL_IN_SYNC), "without followers nothing waits"

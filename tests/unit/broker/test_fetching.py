@@ -28,6 +28,7 @@ from headrace.broker.fetching import (
     read_partitions,
 )
 from headrace.broker.partition import Partition
+from headrace.broker.replication.throttle import ReplicationQuota
 from headrace.common.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
@@ -40,6 +41,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
+from headrace.protocol.messages.fetch import PartitionData
 from headrace.records import ControlType
 from headrace.storage.config import LogConfig
 from headrace.storage.log import FetchIsolation
@@ -337,7 +339,7 @@ class TestDelayedFetch:
     def test_notes_the_offset_of_a_follower_once(self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
         """The follower may have fetched from a higher offset since this fetch arrived."""
         noted: list[int] = []
-        monkeypatch.setattr(Partition, "follower_fetched", lambda _, __, offset: noted.append(offset))
+        monkeypatch.setattr(Partition, "follower_fetched", lambda _, __, offset, *___: noted.append(offset))
         partition = replicas.lead(isr=ISR)
         waiting = Fetch(replicas, fetched(), replica_id=FOLLOWER, min_bytes=3 * BATCH_BYTES)
         append(replicas, partition)
@@ -425,3 +427,74 @@ class TestDelayedFetch:
         partition.check_leader().truncate_to(2)
         replicas.appended(partition)
         assert isinstance(fetch.result()[0].error, OffsetOutOfRangeError)
+
+
+class TestFetchFromFollowers:
+    """KIP-392: consumers since version 11 may fetch from followers."""
+
+    @staticmethod
+    def consumer(rack: str | None = "") -> FetchLimits:
+        return FetchLimits(1, MEGABYTE, MAX_WAIT_MS, FetchIsolation.HIGH_WATERMARK, client_rack=rack)
+
+    @staticmethod
+    def follow(replicas: Replicas, records: int, high_watermark: int) -> Partition:
+        partition = replicas.lead(isr=(NODE,), leader_epoch=0)
+        for _ in range(records):
+            partition.append(make_batch(), 1)
+        log = partition.check_leader()
+        log.update_high_watermark(high_watermark)
+        return replicas.lead(isr=ISR, leader=FOLLOWER, leader_epoch=1, partition_epoch=1)
+
+    def test_reads_up_to_the_high_watermark(self, replicas: Replicas) -> None:
+        self.follow(replicas, 4, 3)
+        reads = read_partitions(replicas, [fetched(1)], self.consumer())
+        assert sizes(reads) == [2 * BATCH_BYTES]
+        assert sizes(read_partitions(replicas, [fetched(3)], self.consumer())) == [0]
+
+    def test_errors(self, replicas: Replicas) -> None:
+        self.follow(replicas, 4, 3)
+        assert isinstance(error_of(read_partitions(replicas, [fetched(5)], self.consumer())), OffsetOutOfRangeError)
+        old_epoch = read_partitions(replicas, [fetched(1, epoch=0)], self.consumer())
+        assert isinstance(error_of(old_epoch), FencedLeaderEpochError)
+        for only_leader in (self.consumer(None), limits(replica_id=SLOW_FOLLOWER)):
+            reads = read_partitions(replicas, [fetched(1)], only_leader)
+            assert isinstance(error_of(reads), NotLeaderForPartitionError)
+
+    def test_waits_for_the_high_watermark(self, replicas: Replicas) -> None:
+        partition = self.follow(replicas, 2, 2)
+        responses: list[Reads] = []
+        reads = read_partitions(replicas, [fetched(2)], self.consumer())
+        operation = DelayedFetch(replicas, reads, self.consumer(), responses.append)
+        assert not replicas.fetches.try_complete_else_watch(operation, operation.keys())
+        records = make_batch(base_offset=2)
+        replicas.append_as_follower(partition, PartitionData(high_watermark=2, records=bytes(records)))
+        assert not responses
+        replicas.append_as_follower(partition, PartitionData(high_watermark=3, records=b""))
+        assert sizes(responses[0]) == [BATCH_BYTES]
+
+    def test_leader_names_the_preferred_replica(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR)
+        append(replicas, partition)
+        replicas.select_replica = lambda _, offset, rack: FOLLOWER if (offset, rack) == (0, "b") else None
+        reads = read_partitions(replicas, [fetched()], self.consumer("b"))
+        assert (reads.partitions[0].preferred_replica, reads.urgent, reads.size) == (FOLLOWER, True, 0)
+        for others in (self.consumer("a"), self.consumer(""), self.consumer(None), limits(replica_id=FOLLOWER)):
+            (read,) = read_partitions(replicas, [fetched()], others).partitions
+            assert read.preferred_replica is None
+
+
+class TestThrottle:
+    def test_followers_out_of_sync_wait(self, replicas: Replicas) -> None:
+        rate = 10
+        replicas.leader_quota = ReplicationQuota(replicas.clock, lambda: rate, lambda tp: tp == TP)
+        for tp in (TP, TP_1):
+            append(replicas, replicas.lead(tp, isr=ISR, replicas=(NODE, FOLLOWER, SLOW_FOLLOWER)), 2)
+
+        def read(replica_id: int) -> list[int]:
+            return sizes(read_partitions(replicas, [fetched(), fetched(tp=TP_1)], limits(replica_id=replica_id)))
+
+        assert read(SLOW_FOLLOWER) == [2 * BATCH_BYTES, 2 * BATCH_BYTES]
+        assert read(SLOW_FOLLOWER) == [0, 2 * BATCH_BYTES]
+        assert read(FOLLOWER) == [2 * BATCH_BYTES, 2 * BATCH_BYTES], "it is in sync"
+        rate = 2**63 - 1
+        assert read(SLOW_FOLLOWER) == [2 * BATCH_BYTES, 2 * BATCH_BYTES]

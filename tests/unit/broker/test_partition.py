@@ -5,26 +5,48 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker.replicas import FOLLOWER, NODE, OTHER, SLOW_FOLLOWER, TOPIC_ID, Replicas, partition_state
+from tests.support.broker.replicas import (
+    FOLLOWER,
+    NODE,
+    OTHER,
+    SLOW_FOLLOWER,
+    TOPIC_ID,
+    Replicas,
+    isr_change,
+    partition_state,
+)
 from tests.support.storage.logs import make_batch
 
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.cluster.znodes import Leadership
 from headrace.common.errors import (
     CorruptRecordError,
     FencedLeaderEpochError,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    InvalidUpdateVersionError,
+    KafkaError,
     KafkaStorageError,
+    NewLeaderElectedError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
     OffsetOutOfRangeError,
+    OperationNotAttemptedError,
     PolicyViolationError,
+    RequestTimedOutError,
     UnknownLeaderEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
 )
 from headrace.records import Compression
 from headrace.storage.config import LogConfig
+from headrace.storage.files import DiskFullError
 from headrace.storage.large_batches import LargeBatchError
+from headrace.storage.log import Log
 
 ISR = (NODE, FOLLOWER)
 ALL = (NODE, FOLLOWER, SLOW_FOLLOWER)
+MAX_LAG_MS = 30_000
 
 
 @pytest.fixture
@@ -88,6 +110,23 @@ class TestRoles:
         assert log.end_offset_for_epoch(4) == (0, 3)
         assert log.end_offset_for_epoch(5) == (5, 5)
         assert [batch.leader_epoch for batch in log.batches()] == [0, 5]
+
+    def test_follower_does_not_append_batches_of_a_newer_leader(self, replicas: Replicas) -> None:
+        """The old leader follows the newer one, and has overwritten the end of its log while it was sending it."""
+        partition = replicas.lead(isr=ISR, leader=FOLLOWER, leader_epoch=5)
+        batches = [
+            bytes(make_batch(2, base_offset=base_offset, leader_epoch=epoch))
+            for base_offset, epoch in ((0, 4), (2, 5), (4, 6), (6, 5))
+        ]
+        partition.append_as_follower(b"".join(batches), 8, 0)
+        assert partition.log is not None
+        assert partition.log.log_end_offset == 4
+        assert partition.log.epochs.latest_epoch == 5
+        partition.append_as_follower(batches[2], 8, 0)
+        assert partition.log.log_end_offset == 4
+        become(partition, isr=ISR, leader=OTHER, leader_epoch=6)
+        partition.append_as_follower(batches[2], 8, 0)
+        assert partition.log.log_end_offset == 6
 
     def test_follower_does_not_start_an_epoch(self, replicas: Replicas) -> None:
         """The leader's batches bring it."""
@@ -172,6 +211,7 @@ class TestHighWatermark:
         partition.append(make_batch(4), 1)
         partition.follower_fetched(FOLLOWER, 4)
         assert high_watermark(partition) == 0
+        replicas.context.is_alive = lambda broker_id: broker_id != SLOW_FOLLOWER
         become(partition, isr=ISR, replicas=ALL, partition_epoch=1)
         assert high_watermark(partition) == 4
 
@@ -215,6 +255,193 @@ class TestHighWatermark:
         with pytest.raises(CorruptRecordError, match="is corrupt"):
             partition.append(damaged, 1)
         assert (partition.check_leader().log_end_offset, high_watermark(partition)) == (1, 1)
+
+    def test_waits_for_a_follower_that_is_about_to_join(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.append(make_batch(2), 1)
+        partition.follower_fetched(SLOW_FOLLOWER, 2)
+        partition.append(make_batch(2), 1)
+        assert partition.follower_fetched(FOLLOWER, 4)
+        assert high_watermark(partition) == 2, "the slow follower had caught up a moment ago"
+        replicas.pass_time(MAX_LAG_MS)
+        assert not partition.update_high_watermark()
+        replicas.pass_time(1)
+        replicas.check_high_watermarks()
+        assert high_watermark(partition) == 4
+
+    def test_does_not_wait_for_a_dead_follower_out_of_sync(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        partition.append(make_batch(2), 1)
+        partition.follower_fetched(FOLLOWER, 2)
+        assert high_watermark(partition) == 0
+        replicas.context.is_alive = lambda broker_id: broker_id != SLOW_FOLLOWER
+        replicas.check_high_watermarks()
+        assert high_watermark(partition) == 2
+
+    def test_stays_below_the_minimum_of_replicas(self, tmp_path: Path) -> None:
+        with Replicas(tmp_path, min_insync_replicas=2) as replicas:
+            replicas.context.is_alive = lambda broker_id: broker_id == NODE
+            partition = replicas.lead(isr=(NODE,), replicas=ALL)
+            partition.append(make_batch(), 1)
+            assert high_watermark(partition) == 0
+            become(partition, isr=ISR, replicas=ALL, partition_epoch=1)
+            assert partition.follower_fetched(FOLLOWER, 1)
+
+
+class TestInSyncReplicas:
+    """The leader proposes changes, and the controller decides."""
+
+    @pytest.fixture(autouse=True)
+    def controller(self, replicas: Replicas) -> None:
+        replicas.context.submit_isr_change = replicas.send_isr_change
+
+    @staticmethod
+    def answer(
+        replicas: Replicas, partition: Partition, isr: tuple[int, ...], partition_epoch: int = 1, leader_epoch: int = 0
+    ) -> bool:
+        leadership = Leadership(NODE, leader_epoch, isr, 1, partition_epoch)
+        return replicas.isr_change_answered(partition, replicas.isr_changes[-1], leadership)
+
+    def test_follower_joins(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.append(make_batch(4), 1)
+        partition.follower_fetched(FOLLOWER, 3)
+        partition.follower_fetched(SLOW_FOLLOWER, 2)
+        assert not replicas.isr_changes, "it lacks committed records"
+        partition.follower_fetched(SLOW_FOLLOWER, 3)
+        assert replicas.isr_changes == [isr_change(0, 0, ALL)]
+        assert (partition.isr, partition.maximal_isr) == ([*ISR], {*ALL})
+        assert self.answer(replicas, partition, ALL)
+        assert (partition.isr, partition.pending_isr, partition.partition_epoch) == ([*ALL], None, 1)
+
+    def test_sends_the_broker_epochs(self, replicas: Replicas) -> None:
+        """A replica that has restarted since may have lost records (KIP-903)."""
+        replicas.context.broker_epoch = lambda: 70
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0, broker_epoch=90)
+        assert replicas.isr_changes[0].broker_epochs == (70, -1, 90)
+
+    def test_follower_joins_only_with_all_records_before_this_epoch(self, replicas: Replicas) -> None:
+        """The previous leader may have committed them."""
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.append(make_batch(4), 1)
+        become(partition, isr=ISR, replicas=ALL, leader_epoch=1, partition_epoch=1)
+        partition.follower_fetched(SLOW_FOLLOWER, 3)
+        assert not replicas.isr_changes
+        partition.follower_fetched(SLOW_FOLLOWER, 4)
+        assert replicas.isr_changes == [isr_change(1, 1, ALL)]
+
+    def test_dead_follower_does_not_join(self, replicas: Replicas) -> None:
+        replicas.context.is_alive = lambda broker_id: broker_id != SLOW_FOLLOWER
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert not replicas.isr_changes
+
+    def test_pending_expansion_holds_the_high_watermark_back(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        replicas.context.is_alive = lambda _: False
+        partition.append(make_batch(4), 1)
+        assert not partition.follower_fetched(FOLLOWER, 4)
+        assert self.answer(replicas, partition, ISR), "the controller removed the follower meanwhile"
+        assert high_watermark(partition) == 4
+
+    def test_lagging_follower_leaves(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ALL)
+        partition.append(make_batch(4), 1)
+        replicas.pass_time(MAX_LAG_MS)
+        replicas.check_isrs()
+        assert not replicas.isr_changes
+        partition.follower_fetched(FOLLOWER, 4)
+        replicas.pass_time(1)
+        replicas.check_isrs()
+        assert replicas.isr_changes == [isr_change(0, 0, ISR)]
+        replicas.check_isrs()
+        assert len(replicas.isr_changes) == 1, "one change at a time"
+        assert (high_watermark(partition), partition.maximal_isr) == (0, {*ALL})
+        assert self.answer(replicas, partition, ISR)
+        assert (high_watermark(partition), partition.isr) == (4, [*ISR])
+
+    def test_follower_with_all_records_stays(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR)
+        partition.follower_fetched(FOLLOWER, 0)
+        replicas.pass_time(10 * MAX_LAG_MS)
+        replicas.check_isrs()
+        assert not replicas.isr_changes
+
+    def test_followers_do_not_change_the_isr(self, replicas: Replicas) -> None:
+        replicas.lead(isr=ISR, leader=FOLLOWER)
+        replicas.pass_time(10 * MAX_LAG_MS)
+        replicas.check_isrs()
+        assert not replicas.isr_changes
+
+    def test_change_in_flight_is_proposed_later(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        replicas.context.submit_isr_change = lambda *_: False
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert partition.pending_isr is None
+        replicas.context.submit_isr_change = replicas.send_isr_change
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert partition.pending_isr is not None
+
+    @pytest.mark.parametrize("error", [IneligibleReplicaError, OperationNotAttemptedError])
+    def test_rejected_change_is_rolled_back(self, replicas: Replicas, error: type[KafkaError]) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert replicas.isr_change_answered(partition, replicas.isr_changes[0], error("no"))
+        assert (partition.pending_isr, partition.isr) == (None, [*ISR])
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            FencedLeaderEpochError,
+            InvalidRequestError,
+            InvalidUpdateVersionError,
+            NewLeaderElectedError,
+            UnknownTopicIdError,
+            UnknownTopicOrPartitionError,
+        ],
+    )
+    def test_outdated_change_stays_pending_until_the_next_state(
+        self, replicas: Replicas, error: type[KafkaError]
+    ) -> None:
+        """The controller may have made the change before: the high watermark waits for the maximal ISR."""
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert replicas.isr_change_answered(partition, replicas.isr_changes[0], error("no"))
+        assert partition.pending_isr is replicas.isr_changes[0]
+        become(partition, isr=ISR, replicas=ALL)
+        assert partition.pending_isr is replicas.isr_changes[0], "the same state again"
+        become(partition, isr=ISR, replicas=ALL, partition_epoch=1)
+        assert partition.pending_isr is None
+
+    def test_other_errors_are_retried(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert not replicas.isr_change_answered(partition, replicas.isr_changes[0], RequestTimedOutError("late"))
+        assert partition.pending_isr is replicas.isr_changes[0]
+
+    def test_answer_to_an_older_state_is_ignored(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        become(partition, isr=(NODE,), replicas=ALL, partition_epoch=2)
+        assert self.answer(replicas, partition, ALL)
+        assert replicas.isr_change_answered(partition, replicas.isr_changes[0], RequestTimedOutError("late"))
+        assert (partition.isr, partition.partition_epoch) == ([NODE], 2)
+
+    def test_answer_with_another_leader_epoch_waits_for_the_controller(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        assert self.answer(replicas, partition, ALL, leader_epoch=1)
+        assert (partition.isr, partition.leader_epoch, partition.maximal_isr) == ([*ISR], 0, {*ALL})
+
+    def test_lost_leadership_ends_the_change(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=ISR, replicas=ALL)
+        partition.follower_fetched(SLOW_FOLLOWER, 0)
+        replicas.stop_replica(delete=False)
+        assert self.answer(replicas, partition, ALL)
+        assert (partition.isr, partition.pending_isr, partition.followers) == ([*ISR], None, {})
 
 
 class TestMinInsyncReplicas:
@@ -270,6 +497,27 @@ def test_logs_failing_appends_once(
     for _ in range(2):
         partition.append(make_batch(), 1)
     assert [record.message for record in caplog.records] == ["Partition orders-0: appends succeed again"]
+
+
+def test_unflushed_append_is_not_replicated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush of an append failed, so the leader may lose the record."""
+    with Replicas(tmp_path) as replicas:
+        partition = replicas.lead(isr=ISR)
+        replicas.manager.update_configs({"orders": LogConfig.from_properties({"flush.messages": 1})})
+        partition.append(make_batch(), 1)
+
+        def fail(*_: object) -> None:
+            raise DiskFullError("full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "flush", fail)
+            with pytest.raises(DiskFullError):
+                partition.append(make_batch(), 1)
+            assert not partition.follower_fetched(FOLLOWER, 2)
+            assert high_watermark(partition) == 0
+        partition.follower_fetched(FOLLOWER, 2)
+        log = partition.check_leader()
+        assert (log.recovery_point, log.high_watermark) == (2, 2)
 
 
 def test_large_compressed_batch_is_left_to_the_caller(replicas: Replicas) -> None:

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.broker.replicas import (
@@ -19,7 +20,8 @@ from tests.support.storage.logs import make_batch, names_in
 
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import DelayedOperation
-from headrace.cluster.commands import EPOCH_DURING_DELETE, NO_EPOCH
+from headrace.cluster.commands import EPOCH_DURING_DELETE, NO_EPOCH, PartitionState, UpdateMetadata
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.background import WorkResult
 from headrace.common.errors import (
     FencedLeaderEpochError,
@@ -30,6 +32,8 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
+from headrace.storage.files import DiskFullError
+from headrace.storage.log import Log
 
 ISR = (NODE, FOLLOWER)
 REPLACED_TOPIC_ID = Uuid(int=8)
@@ -288,6 +292,27 @@ class TestStrayLogs:
         assert "unknown-0" not in names
         assert any(name.startswith("unknown-0.") and name.endswith("-stray") for name in names)
 
+    @pytest.mark.parametrize(
+        ("assigned", "leader_epoch", "is_dropped"),
+        [((FOLLOWER,), 3, True), ((FOLLOWER,), 2, False), ((NODE, FOLLOWER), 4, False), (None, 4, False)],
+    )
+    def test_reassigned_replicas_are_dropped(
+        self, tmp_path: Path, assigned: tuple[int, ...] | None, leader_epoch: int, is_dropped: bool
+    ) -> None:
+        """The metadata of a new controller has other replicas: the command to delete this one was lost."""
+        image = MetadataImage()
+        with Replicas(tmp_path) as replicas:
+            partition = replicas.lead(leader_epoch=3)
+            partition.append(make_batch(), 1)
+            if assigned is not None:
+                state = PartitionState(TP, TOPIC_ID, FOLLOWER, leader_epoch, (FOLLOWER,), 9, assigned)
+                image.apply(UpdateMetadata(FOLLOWER, 1, 1, [], [state], full=True))
+            replicas.drop_reassigned(image)
+            assert (replicas.get(*TP) is None) == is_dropped
+            names = names_in(tmp_path)
+        assert ("orders-0" not in names) == is_dropped
+        assert any(name.startswith("orders-0.") and name.endswith("-stray") for name in names) == is_dropped
+
 
 class TestDisks:
     def test_failed_directory(self, tmp_path: Path) -> None:
@@ -355,3 +380,75 @@ class Submitted:
         submitted, self.work = self.work, []
         for work, done in submitted:
             done(WorkResult(error=error) if error is not None else WorkResult(work()))
+
+
+class TestFailedAppend:
+    """A leader that cannot write its log gives it up, if others can replace it."""
+
+    @pytest.fixture
+    def failing(self, monkeypatch: pytest.MonkeyPatch) -> list[KafkaStorageError]:
+        """Appends fail with the first error of the list."""
+        errors = [KafkaStorageError("input/output error")]
+        append = Log.append_as_leader
+
+        def fail(log: Log, *arguments: Any) -> Any:
+            if errors:
+                raise errors[0]
+            return append(log, *arguments)
+
+        monkeypatch.setattr(Log, "append_as_leader", fail)
+        return errors
+
+    @staticmethod
+    def append(replicas: Replicas, partition: Partition) -> None:
+        with pytest.raises(KafkaStorageError):
+            partition.append(make_batch(), 1)
+        replicas.timer.advance()
+
+    @pytest.mark.usefixtures("failing")
+    def test_gives_up_the_replica(self, replicas: Replicas) -> None:
+        reported: list[bool] = []
+        replicas.on_replica_failed = lambda: reported.append(True)
+        changed: list[Partition] = []
+        replicas.on_role_changed.append(changed.append)
+        partition = replicas.lead(isr=(NODE, FOLLOWER))
+        changed.clear()
+        self.append(replicas, partition)
+        assert (partition.is_leader, partition.log, changed, reported) == (False, None, [partition], [True])
+        state = partition_state(isr=(NODE, FOLLOWER), partition_epoch=1)
+        assert replicas.apply(state) == {TP: KafkaStorageError.code}, "the controller learns it from the response"
+        assert replicas.stop_replica(delete=True) == 0
+        replicas.lead(isr=(NODE, FOLLOWER), leader_epoch=5)
+
+    @pytest.mark.usefixtures("failing")
+    def test_last_replica_stays(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=(NODE,), replicas=(NODE, FOLLOWER))
+        self.append(replicas, partition)
+        assert partition.is_leader
+
+    def test_full_disk(self, replicas: Replicas, failing: list[KafkaStorageError]) -> None:
+        """Space may become free again."""
+        failing[:] = [DiskFullError("no space left")]
+        partition = replicas.lead(isr=(NODE, FOLLOWER))
+        self.append(replicas, partition)
+        assert partition.is_leader
+
+    @pytest.mark.usefixtures("failing")
+    def test_new_epoch_in_between(self, replicas: Replicas) -> None:
+        partition = replicas.lead(isr=(NODE, FOLLOWER))
+        with pytest.raises(KafkaStorageError):
+            partition.append(make_batch(), 1)
+        replicas.lead(isr=(NODE, FOLLOWER), leader_epoch=1)
+        replicas.timer.advance()
+        assert partition.is_leader
+
+
+def test_counts_partitions_with_replicas_out_of_sync(tmp_path: Path) -> None:
+    with Replicas(tmp_path, min_insync_replicas=2) as replicas:
+        replicas.lead(TP, isr=(NODE, FOLLOWER))
+        assert (replicas.under_replicated, replicas.under_min_isr) == (0, 0)
+        replicas.lead(TP, isr=(NODE, FOLLOWER), replicas=(OTHER, NODE, FOLLOWER), adding=(OTHER,), leader_epoch=1)
+        assert replicas.under_replicated == 0
+        replicas.lead(TP, isr=(NODE, FOLLOWER), replicas=(NODE, FOLLOWER, OTHER), leader_epoch=1, partition_epoch=1)
+        replicas.lead(TP_1, isr=(NODE,), replicas=(NODE, FOLLOWER))
+        assert (replicas.under_replicated, replicas.under_min_isr) == (2, 1)

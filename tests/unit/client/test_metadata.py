@@ -12,7 +12,7 @@ from tests.support.net.virtual_loop import run
 
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError
 from headrace.client.metadata import Metadata, MetadataConfig
-from headrace.client.metadata_cache import ClusterView
+from headrace.client.metadata_cache import ClusterView, PartitionInfo
 from headrace.common.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
@@ -500,6 +500,99 @@ async def test_lagging_broker_does_not_restore_old_leader() -> None:
     leader = view.leader(tp)
     assert leader is not None
     assert leader.id == 2
+    await setup.close()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_missing_topic_keeps_its_epochs_for_its_return(is_full: bool) -> None:
+    """Brokers that lag say that the topic does not exist, and then name a former leader."""
+
+    async def main() -> None:
+        setup = Setup(2)
+        tp = TopicPartition("a", 0)
+        setup.cluster.set_topic("a", [partition(0, leader=2, epoch=5)], topic_id=Uuid(int=1))
+        await setup.metadata.topic("a", 1000)
+        del setup.cluster.topics["a"]
+        for _ in range(2):
+            view = await (setup.metadata.update_all() if is_full else setup.metadata.update(["a"]))
+            info = view.topic("a")
+            assert info is not None
+            assert (info.error, info.partitions) == (UnknownTopicOrPartitionError, ())
+        setup.cluster.set_topic("a", [partition(0, leader=1, epoch=4)], topic_id=Uuid(int=1))
+        view = await setup.metadata.update(["a"])
+        assert view.partition(tp) == PartitionInfo("a", 0, 2, 5, (2,), (2,), ())
+        info = view.topic("a")
+        assert info is not None
+        assert (info.error, info.before_error) == (None, None)
+        await setup.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (0, 0), (0, 2), (1, 0)])
+def test_missing_topic_may_return_as_another(before: int, after: int) -> None:
+    async def main() -> None:
+        setup = Setup(2)
+        setup.cluster.set_topic("a", [partition(0, leader=2, epoch=5)], topic_id=Uuid(int=before))
+        await setup.metadata.topic("a", 1000)
+        del setup.cluster.topics["a"]
+        await setup.metadata.update(["a"])
+        setup.cluster.set_topic("a", [partition(0, leader=1, epoch=0)], topic_id=Uuid(int=after))
+        view = await setup.metadata.update(["a"])
+        assert view.leader_epoch(TopicPartition("a", 0)) == 0
+        await setup.close()
+
+    run(main())
+
+
+@virtual
+async def test_leader_without_epoch_is_accepted() -> None:
+    setup = Setup(2)
+    tp = TopicPartition("a", 0)
+    setup.cluster.set_topic("a", [partition(0, leader=2, epoch=5)])
+    await setup.metadata.topic("a", 1000)
+    setup.cluster.set_topic("a", [partition(0, leader=1, epoch=-1)])
+    view = await setup.metadata.update(["a"])
+    leader = view.leader(tp)
+    assert leader is not None
+    assert (leader.id, view.leader_epoch(tp)) == (1, -1)
+    setup.metadata.note_leader_epoch(tp, 5)
+    assert setup.metadata.view is view
+    await setup.close()
+
+
+@virtual
+async def test_leader_older_than_a_known_epoch_is_not_used() -> None:
+    setup = Setup(2)
+    tp = TopicPartition("a", 0)
+    setup.cluster.set_topic("a", [partition(0, leader=1, epoch=4)])
+    setup.metadata.track(["a"])
+    await setup.metadata.topic("a", 1000)
+    setup.metadata.note_leader_epoch(tp, 4)
+    assert setup.metadata.view.leader(tp) is not None
+    setup.metadata.note_leader_epoch(tp, 6)
+    assert (setup.metadata.view.leader(tp), setup.metadata.view.leader_epoch(tp)) == (None, 6)
+    await setup.metadata.update(["a"])
+    assert setup.metadata.view.leader(tp) is None, "the metadata is still that of epoch 4"
+    setup.cluster.set_topic("a", [partition(0, leader=2, epoch=6)])
+    view = await setup.metadata.wait_for(lambda view: view.leader(tp), 5000)
+    leader = view.leader(tp)
+    assert leader is not None
+    assert leader.id == 2
+    await setup.close()
+
+
+@virtual
+async def test_response_names_leader_of_a_known_epoch() -> None:
+    setup = Setup(2)
+    tp = TopicPartition("a", 0)
+    setup.cluster.set_topic("a", [partition(0, leader=1, epoch=4)])
+    await setup.metadata.topic("a", 1000)
+    setup.metadata.note_leader_epoch(tp, 6)
+    assert not setup.metadata.note_leader(tp, 1, 5)
+    assert not setup.metadata.note_leader(tp, -1, 6)
+    assert setup.metadata.note_leader(tp, 2, 6)
+    assert setup.metadata.view.leader(tp) == setup.metadata.view.nodes[2]
     await setup.close()
 
 

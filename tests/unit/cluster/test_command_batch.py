@@ -10,7 +10,7 @@ def test_closed_batch_sends_nothing() -> None:
         machines = await StateMachines.make()
         machines.batch.add_full_metadata([1, 2])
         machines.batch.close()
-        machines.batch.send()
+        await machines.batch.send()
         assert machines.sent == []
 
     asyncio.run(run())

@@ -1,10 +1,19 @@
+import asyncio
+
 import pytest
 from tests.support.cluster.fake_cluster import async_test, until
 
 from headrace.cluster import znodes
-from headrace.cluster.config_store import NOTIFICATION_RETENTION_MS, ConfigEntity, ConfigStore, ConfigWatcher
+from headrace.cluster.config_store import (
+    NOTIFICATION_RETENTION_MS,
+    ConfigEntity,
+    ConfigStore,
+    ConfigWatcher,
+    TopicConfigLoader,
+)
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster
+from headrace.cluster.store import Stat, Watch
 from headrace.common.errors import InvalidConfigurationError
 from headrace.common.ids import make_random
 from headrace.testing.clock import ManualClock
@@ -40,6 +49,25 @@ async def test_set_and_get() -> None:
     assert await configs.names("topics") == ["orders"]
     await configs.set(ORDERS, {})
     assert await configs.get(ORDERS) == {}
+
+
+@async_test
+@pytest.mark.parametrize("others", [0, 100])
+async def test_loads_the_configs_of_topics_once(others: int) -> None:
+    store, _ = await make_store()
+    configs = ConfigStore(store)
+    found: list[tuple[str, dict[str, str]]] = []
+    loader = TopicConfigLoader(configs, lambda entity, config: found.append((str(entity), config)))
+    await store.create(ORDERS.path, znodes.encode_config({"retention.ms": "1"}))  # without a notification
+    topics = ["orders", *(f"other-{number}" for number in range(others))]
+    await loader.load(topics)
+    await loader.load(topics)
+    assert found == [("topics/orders", {"retention.ms": "1"})]
+    loader.forget("orders")
+    loader.add(["read-at-the-start"])
+    await configs.set(ORDERS, {})
+    await loader.load(["orders", "read-at-the-start"])
+    assert found[1:] == [("topics/orders", {})]
 
 
 @async_test
@@ -164,4 +192,33 @@ async def test_watcher_catches_up_after_session_expiry() -> None:
     await until(lambda: following.notified)
     await ConfigStore(store).set(ORDERS, {"a": "2"})
     await until(lambda: len(following.notified) == 2)
+    await following.watcher.stop()
+
+
+@async_test
+async def test_purges_although_another_broker_has_deleted_some_notifications() -> None:
+    """All brokers purge after the same change."""
+    store, clock = await make_store()
+    for number in range(3):
+        await ConfigStore(store).set(ORDERS, {"n": str(number)})
+    clock.advance(NOTIFICATION_RETENTION_MS)
+    following = Following(store, clock)
+    delete_first = f"{znodes.CONFIG_CHANGES}/config_change_0000000000"
+    delete_second = f"{znodes.CONFIG_CHANGES}/config_change_0000000001"
+    exists = store.exists
+
+    async def exists_then_deleted(path: str, watch: Watch | None = None) -> Stat | None:
+        if path == delete_first:
+            await store.delete(path)  # before it is looked up
+        stat = await exists(path, watch)
+        if path == delete_second:
+            await store.delete(path)  # before it is deleted
+        return stat
+
+    store.exists = exists_then_deleted  # type: ignore[method-assign]
+    await following.watcher.start()
+    await ConfigStore(store).set(ORDERS, {"n": "3"})
+    await until(lambda: following.notified)
+    while await store.children(znodes.CONFIG_CHANGES) != ["config_change_0000000003"]:
+        await asyncio.sleep(0)
     await following.watcher.stop()

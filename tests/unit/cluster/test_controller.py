@@ -1,19 +1,23 @@
 import asyncio
 import logging
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.support.cluster.fake_cluster import FakeCluster, async_test, until
+from tests.support.cluster.fake_cluster import FakeCluster, async_test, lose_response, until
 
 from headrace.cluster import controller as controller_module
 from headrace.cluster import znodes
-from headrace.cluster.commands import BrokerInfo, LeaderAndIsr, StopReplica, UpdateMetadata
+from headrace.cluster.commands import RECOVERED, RECOVERING, BrokerInfo, LeaderAndIsr, StopReplica, UpdateMetadata
 from headrace.cluster.config_store import ConfigEntity, ConfigStore
 from headrace.cluster.controller import Controller
 from headrace.cluster.controller_context import PartitionStatus
 from headrace.cluster.controller_requests import IsrChange
+from headrace.cluster.leader_balance import LeaderBalanceConfig
 from headrace.cluster.leader_election import Election
-from headrace.cluster.store import ConnectionLoss, Operation, Set
-from headrace.cluster.topics import TopicSpec
+from headrace.cluster.registration import prepare_cluster
+from headrace.cluster.store import ConnectionLoss, CoordinationStore, Operation, Set
+from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import (
     ElectionNotNeededError,
@@ -27,12 +31,105 @@ from headrace.common.errors import (
     NotControllerError,
     StaleBrokerEpochError,
     StaleControllerEpochError,
-    UnknownLeaderEpochError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
+
+
+# ---- topics without ids
+
+
+@async_test
+async def test_topics_of_an_older_protocol_are_served_without_ids() -> None:
+    """With inter.broker.protocol.version below 2.8, brokers of Kafka create topics without ids."""
+    cluster = FakeCluster()
+    cluster.has_topic_ids = False
+    await prepare_cluster(cluster.store, cluster.random)
+    for broker_id in (1, 2):
+        await cluster.start(broker_id)
+    admin = TopicAdmin(cluster.store, cluster.random, has_topic_ids=False)
+    for name in ("first", "second"):
+        await admin.create_topic(TopicSpec(name, assignment={0: [1, 2]}))
+        await cluster.settle()
+        await cluster.kill(1)  # the next controller reads the topic at its election
+        await cluster.start(1)
+        assert b"topic_id" not in (await cluster.store.get(znodes.topic_path(name)))[0]
+        assert ORDERS._replace(topic=name) in cluster.brokers[2].leads()
+        assert cluster.brokers[2].image.topic_id(name) == ZERO_UUID
+    await admin.create_partitions("first", 2)
+    await cluster.settle()
+    assert len(cluster.brokers[2].image.topics["first"].partitions) == 2
+    state = await cluster.state("first")
+    (result,) = (
+        await cluster.controller.alter_isr(
+            2,
+            cluster.brokers[2].info.epoch,
+            {
+                ORDERS._replace(topic="first"): IsrChange(
+                    state.leader_epoch, state.partition_epoch, (2, 1), topic_id=ZERO_UUID
+                )
+            },
+        )
+    ).values()
+    assert isinstance(result, Leadership)
+    await cluster.close()
+
+
+@async_test
+async def test_assigns_ids_after_an_upgrade() -> None:
+    cluster = await FakeCluster.make((1, 2))
+    admin = TopicAdmin(cluster.store, cluster.random, has_topic_ids=False)
+    await admin.create_topic(TopicSpec("orders", assignment={0: [1, 2]}))
+    await cluster.settle()
+    topic_id = znodes.decode_topic("orders", (await cluster.store.get(znodes.topic_path("orders")))[0]).topic_id
+    assert topic_id != ZERO_UUID
+    for broker in cluster.brokers.values():
+        assert broker.image.topic_id("orders") == topic_id
+    await cluster.kill(cluster.controller.broker_id)
+    assert cluster.controller.context.topics["orders"].topic_id == topic_id
+    # A leader that has not learned the id yet.
+    (leader,) = (state.leader for state in (await cluster.states()).values())
+    state = await cluster.state("orders")
+    change = IsrChange(state.leader_epoch, state.partition_epoch, (leader,), topic_id=ZERO_UUID)
+    results = await cluster.controller.alter_isr(leader, cluster.brokers[leader].info.epoch, {ORDERS: change})
+    assert isinstance(results[ORDERS], Leadership)
+    await cluster.close()
+
+
+# ---- leaders that change ISRs in the store
+
+
+@async_test
+async def test_isr_that_the_controller_has_not_heard_of() -> None:
+    """Below inter.broker.protocol.version 2.7, leaders write ISRs themselves and notify the controller later."""
+    cluster = FakeCluster()
+    cluster.leaders_write_isr = True
+    await prepare_cluster(cluster.store, cluster.random)
+    for broker_id in (1, 2, 3):
+        await cluster.start(broker_id)
+    await cluster.create("orders", {0: [3, 2]})
+    two = await cluster.kill(2)
+    await cluster.start(2, keeps=two)
+
+    async def expand() -> None:
+        state = await cluster.state("orders")
+        assert (state.leader, state.isr) == (3, (3,))
+        written = replace(state, isr=(3, 2))
+        await cluster.store.set(znodes.state_path(ORDERS), znodes.encode_leadership(written), state.partition_epoch)
+
+    await expand()
+    two = await cluster.kill(2)
+    assert (await cluster.state("orders")).isr == (3,), "a dead follower does not stay in the ISR"
+    await cluster.start(2, keeps=two)
+    await expand()
+    assert await cluster.controller.controlled_shutdown(3, cluster.brokers[3].info.epoch) == set()
+    state = await cluster.state("orders")
+    assert (state.leader, state.isr) == (2, (2,))
+    await cluster.close()
 
 
 # ---- election
@@ -63,6 +160,76 @@ async def test_failover_increments_epoch() -> None:
     (last,) = cluster.brokers.values()
     assert sorted(last.image.brokers) == [last.id]
     assert last.image.controller_epoch == 3
+    await cluster.close()
+
+
+@pytest.mark.parametrize("executed", [False, True])
+@async_test
+async def test_recognizes_its_own_election_without_a_response(executed: bool) -> None:
+    cluster = await FakeCluster.make(())
+
+    def wrap(store: CoordinationStore) -> CoordinationStore:
+        lose_response(store, executed=executed)
+        return store
+
+    await cluster.start(1, wrap=wrap)
+    assert cluster.controller.broker_id == 1
+    assert cluster.controller.epoch == 1
+    await cluster.create("orders", {0: [1]})
+    assert (await cluster.state("orders")).leader == 1
+    await cluster.close()
+
+
+@async_test
+async def test_allocates_producer_ids() -> None:
+    cluster = await FakeCluster.make()
+    blocks = [
+        await cluster.controller.allocate_producer_ids(broker_id, cluster.brokers[broker_id].info.epoch)
+        for broker_id in (2, 3)
+    ]
+    assert blocks == [znodes.ProducerIdBlock(2, 0, 999), znodes.ProducerIdBlock(3, 1000, 1999)]
+    with pytest.raises(StaleBrokerEpochError):
+        await cluster.controller.allocate_producer_ids(2, 1)
+    other = cluster.brokers[2].controller
+    assert other is not None
+    with pytest.raises(NotControllerError):
+        await other.allocate_producer_ids(2, cluster.brokers[2].info.epoch)
+    await cluster.close()
+
+
+@async_test
+async def test_log_tells_a_failover(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator sees who became controller, which brokers failed, and which partitions stay offline and why."""
+    caplog.set_level(logging.INFO)
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [1, 2, 3], 1: [1, 3, 2]})
+    await cluster.create("alone", {0: [1]})
+    caplog.clear()
+    await cluster.kill(1)
+    active = cluster.controller.broker_id
+    other = 5 - active
+    for expected in (
+        f"Broker {active} is the active controller with epoch 2",
+        f"Broker {other}: the active controller is broker {active}",
+        "2 partitions have new leaders (offline partition election): broker 2: 1, broker 3: 1",
+        "Election (offline partition) failed for 1 partitions: No replica of alone-0 is eligible as leader: ISR [1], "
+        "online replicas []",
+        f"Controller {active} (epoch 2) has taken over: brokers [2, 3], 2 topics, 3 partitions, 1 without a leader "
+        "(alone-0)",
+    ):
+        assert expected in caplog.text
+    caplog.clear()
+    await cluster.kill(other)
+    for expected in (
+        f"Brokers failed or stopped: [{other}]; electing new leaders for the 1 partitions that they led",
+        f"1 partitions have new leaders (offline partition election): broker {active}: 1",
+        "Removed offline replicas from the ISR of 1 partitions; 0 of them have no leader",
+    ):
+        assert expected in caplog.text
+    assert "failed for 1 partitions" not in caplog.text, "logged before"
+    await cluster.brokers[active].session.expire_session()
+    assert f"Broker {active} lost its session with the coordination store" in caplog.text
+    await cluster.settle()
     await cluster.close()
 
 
@@ -100,7 +267,7 @@ async def test_zombie_controller_is_fenced_by_store_and_brokers() -> None:
         broker.image.check_controller_epoch(2, 7)
     term = zombie._active()
     term.batch.add_update_metadata([ORDERS])
-    term.batch.send()
+    await term.batch.send()
     before = await cluster.state("orders")
     for broker in cluster.brokers.values():
         assert isinstance(broker.commands[-1], UpdateMetadata)
@@ -640,7 +807,8 @@ async def test_alter_isr() -> None:
     assert await ask(0, 0, 2) == Leadership(2, 0, (2,), 1, 1), "asked for again"
     assert isinstance(await ask(0, 0, 2, 3), InvalidUpdateVersionError)
     assert isinstance(await ask(-1, 1, 2, 3), FencedLeaderEpochError)
-    assert isinstance(await ask(1, 1, 2, 3), UnknownLeaderEpochError)
+    assert isinstance(await ask(1, 1, 2, 3), NotControllerError), "only a newer controller can know this epoch"
+    assert isinstance(await ask(0, 9, 2, 3), NotControllerError)
     assert isinstance(await ask(0, 1, 3), InvalidRequestError)
     assert isinstance(await ask(0, 1, 2, 9), InvalidRequestError)
     assert isinstance(await ask(0, 1, 2, 2, 3), InvalidRequestError)
@@ -654,10 +822,157 @@ async def test_alter_isr() -> None:
     none = TopicPartition("none", 0)
     answer = await controller.alter_isr(2, epoch, {none: IsrChange(0, 0, (2,))})
     assert isinstance(answer[none], UnknownTopicOrPartitionError)
-    await cluster.store.set(znodes.state_path(ORDERS), (await cluster.store.get(znodes.state_path(ORDERS)))[0])
-    cluster.controller.context.brokers[3] = BrokerInfo(3)
-    assert isinstance(await ask(0, 3, 2, 3), InvalidUpdateVersionError)
-    del cluster.controller.context.brokers[3]
+    await cluster.close()
+
+
+@async_test
+async def test_leader_gets_a_state_that_it_and_the_controller_did_not_know() -> None:
+    """Somebody else has written the state. The leader keeps its change pending until it gets the newer state."""
+    cluster = await FakeCluster.make((1, 2))
+    await cluster.create("orders", {0: [2, 1]})
+    state = await cluster.state("orders")
+    written = replace(state, isr=(2,))
+    await cluster.store.set(znodes.state_path(ORDERS), znodes.encode_leadership(written))
+    change = IsrChange(state.leader_epoch, state.partition_epoch, (2,))
+    leader = cluster.brokers[2]
+    results = await cluster.controller.alter_isr(2, leader.info.epoch, {ORDERS: change})
+    assert isinstance(results[ORDERS], InvalidUpdateVersionError)
+    await cluster.settle()
+    assert cluster.controller.context.leaderships[ORDERS].partition_epoch == state.partition_epoch + 1
+    command = leader.received(LeaderAndIsr)[-1]
+    assert isinstance(command, LeaderAndIsr)
+    assert [(one.isr, one.partition_epoch) for one in command.partitions] == [((2,), state.partition_epoch + 1)]
+    await cluster.close()
+
+
+@async_test
+async def test_restarted_broker_cannot_join_the_isr_with_its_old_epoch() -> None:
+    """It may have lost records that it had before the restart (KIP-903)."""
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    leader_epoch = cluster.brokers[2].info.epoch
+    old_epoch = cluster.brokers[3].info.epoch
+    three = await cluster.kill(3)
+    await cluster.start(3, keeps=three)
+    state = await cluster.state("orders")
+    assert state.isr == (2,)
+
+    async def ask(*broker_epochs: int, **fields: Any) -> Leadership | KafkaError:
+        change = IsrChange(state.leader_epoch, state.partition_epoch, (2, 3), broker_epochs, **fields)
+        return (await cluster.controller.alter_isr(2, leader_epoch, {ORDERS: change}))[ORDERS]
+
+    refused = await ask(leader_epoch, old_epoch)
+    assert isinstance(refused, IneligibleReplicaError)
+    assert "brokers [3] are offline or have restarted" in str(refused)
+    assert isinstance(await ask(leader_epoch + 1, -1), IneligibleReplicaError)
+    assert isinstance(await ask(-1), InvalidRequestError)
+    assert isinstance(await ask(topic_id=Uuid(int=99)), UnknownTopicIdError)
+    topic_id = cluster.controller.context.topics["orders"].topic_id
+    accepted = await ask(-1, cluster.brokers[3].info.epoch, topic_id=topic_id)
+    assert isinstance(accepted, Leadership)
+    assert accepted.isr == (2, 3)
+    await cluster.close()
+
+
+@async_test
+async def test_unclean_leader_is_recovering_until_it_reports_recovered() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    three = await cluster.kill(3)
+    await cluster.kill(2)
+    await cluster.start(3, keeps=three)
+    await cluster.controller.elect_leaders(Election.UNCLEAN, [ORDERS])
+    state = await cluster.state("orders")
+    assert (state.leader, state.isr, state.leader_recovery_state) == (3, (3,), RECOVERING)
+    assert cluster.controller.context.partition_state(ORDERS).leader_recovery_state == RECOVERING
+    await cluster.start(2)
+    epoch = cluster.brokers[3].info.epoch
+
+    async def ask(isr: tuple[int, ...], recovery_state: int) -> Leadership | KafkaError:
+        state = await cluster.state("orders")
+        change = IsrChange(state.leader_epoch, state.partition_epoch, isr, leader_recovery_state=recovery_state)
+        return (await cluster.controller.alter_isr(3, epoch, {ORDERS: change}))[ORDERS]
+
+    assert isinstance(await ask((3, 2), RECOVERING), InvalidRequestError)
+    recovered = await ask((3,), RECOVERED)
+    assert isinstance(recovered, Leadership)
+    assert recovered.leader_recovery_state == RECOVERED
+    assert isinstance(await ask((3,), RECOVERING), InvalidRequestError)
+    await cluster.close()
+
+
+@async_test
+async def test_isr_changes_of_old_brokers_are_propagated() -> None:
+    """Below protocol version 2.7 a leader writes the ISR itself, and notifies the controller."""
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3], 1: [3, 2]})
+
+    async def shrink_isr(partition: int) -> None:
+        tp = TopicPartition("orders", partition)
+        state = await cluster.state("orders", partition)
+        shrunk = replace(state, isr=(state.leader,))
+        await cluster.store.set(znodes.state_path(tp), znodes.encode_leadership(shrunk), state.partition_epoch)
+
+    await shrink_isr(0)
+    await shrink_isr(1)
+    path = f"{znodes.ISR_CHANGES}/{znodes.ISR_CHANGE_PREFIX}"
+    tps = [ORDERS, TopicPartition("orders", 1), TopicPartition("none", 0)]
+    await cluster.store.create(path, znodes.encode_isr_change(tps), sequential=True)
+    await cluster.store.create(path, b"not JSON", sequential=True)
+    await cluster.settle()
+    for broker in cluster.brokers.values():
+        for partition, leader in ((0, 2), (1, 3)):
+            state = broker.image.partition("orders", partition)
+            assert state is not None
+            assert (state.isr, state.partition_epoch) == ((leader,), 1)
+    assert await cluster.store.children(znodes.ISR_CHANGES) == []
+    # A new controller processes the notifications that its predecessor left.
+    await cluster.kill(1)
+    await cluster.store.create(path, znodes.encode_isr_change(tps), sequential=True)
+    await cluster.settle()
+    assert await cluster.store.children(znodes.ISR_CHANGES) == []
+    await cluster.close()
+
+
+@async_test
+async def test_preferred_replica_election_requested_through_the_store() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3], 1: [3, 2]})
+    await return_without_leadership(cluster, 2)
+    assert (await cluster.state("orders")).leader == 3
+    tps = [ORDERS, TopicPartition("orders", 1), TopicPartition("none", 0)]
+    for _ in range(2):
+        await cluster.store.create(znodes.PREFERRED_ELECTION, znodes.encode_preferred_election(tps))
+        await cluster.settle()
+        assert (await cluster.state("orders")).leader == 2
+        assert await cluster.store.exists(znodes.PREFERRED_ELECTION) is None
+    await cluster.store.create(znodes.PREFERRED_ELECTION, b"damaged")
+    await cluster.settle()
+    assert await cluster.store.exists(znodes.PREFERRED_ELECTION) is None
+    await cluster.close()
+
+
+async def return_without_leadership(cluster: FakeCluster, broker_id: int) -> None:
+    """Restarts a broker and adds it to the ISRs again. It leads nothing then."""
+    await cluster.start(broker_id, keeps=await cluster.kill(broker_id))
+    for tp, state in (await cluster.states()).items():
+        if broker_id in cluster.controller.context.assignment(tp).replicas and broker_id not in state.isr:
+            epoch = cluster.brokers[state.leader].info.epoch
+            change = IsrChange(state.leader_epoch, state.partition_epoch, (*state.isr, broker_id))
+            answer = await cluster.controller.alter_isr(state.leader, epoch, {tp: change})
+            assert isinstance(answer[tp], Leadership)
+
+
+@async_test
+async def test_leaders_are_moved_back_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_module, "FIRST_CHECK_SECONDS", 0.001)
+    cluster = await FakeCluster.make(balance=LeaderBalanceConfig(True, 1, 10))
+    await cluster.create("orders", {0: [2, 3], 1: [3, 2]})
+    await return_without_leadership(cluster, 2)
+    await cluster.kill(1)  # the new controller checks the balance soon after its election
+    while (await cluster.state("orders")).leader != 2:
+        await asyncio.sleep(0.001)
+    assert cluster.brokers[2].leads() == {ORDERS}
     await cluster.close()
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from headrace.cluster.commands import RECOVERED, RECOVERING
 from headrace.cluster.leader_election import (
     elect_for_offline,
     elect_for_reassignment,
@@ -43,7 +44,7 @@ def test_offline_partition_election(
     if leader is None:
         assert chosen is None
     else:
-        assert chosen == Leadership(leader, 5, new_isr or (), 9, 7)
+        assert chosen == Leadership(leader, 5, new_isr or (), 9, 7, RECOVERED if leader in isr else RECOVERING)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,37 @@ async def test_raises_when_all_ids_are_used() -> None:
         await allocate_block(store, 1)
 
 
+class AmbiguousStore(EmbeddedStore):
+    """Loses the connection after a write took effect."""
+
+    losses = 0
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = await super().set(path, data, version)
+        if self.losses:
+            self.losses -= 1
+            raise ConnectionLoss("the response is lost")
+        return stat
+
+
+@async_test
+async def test_a_block_that_may_be_allocated_is_not_used() -> None:
+    store = AmbiguousStore(None, ManualClock())
+    await prepare_cluster(store, make_random(1))
+    one, other = ProducerIdManager(store, 1), ProducerIdManager(store, 2)
+    given = [await one.next(), await other.next()]
+    for manager in (one, other, one, other):
+        store.losses = 2
+        manager._next = manager._last + 1  # the block is used up
+        for _ in range(2):
+            with pytest.raises(CoordinatorLoadInProgressError):
+                await manager.next()
+        given += [await manager.next() for _ in range(3)]
+    assert len(set(given)) == len(given)
+    await one.close()
+    await other.close()
+
+
 class BrokenStore(EmbeddedStore):
     works = True
 

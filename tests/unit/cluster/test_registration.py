@@ -6,7 +6,7 @@ from tests.support.cluster.fake_cluster import async_test
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.cluster.embedded_store import EmbeddedStore
-from headrace.cluster.registration import prepare_cluster, read_brokers, register_broker
+from headrace.cluster.registration import generate_broker_id, prepare_cluster, read_brokers, register_broker
 from headrace.common.errors import DuplicateBrokerRegistrationError
 from headrace.common.ids import Uuid, make_random
 from headrace.testing.clock import ManualClock
@@ -74,3 +74,31 @@ async def test_waits_for_old_session_to_expire() -> None:
     assert not waiting.done()
     await old.close()
     assert (await waiting).epoch > first.epoch
+
+
+@async_test
+async def test_recognizes_own_registration() -> None:
+    store = EmbeddedStore(None, CLOCK)
+    await prepare_cluster(store, make_random(1))
+    first = await register_broker(store, BROKER, CLOCK)
+    moved = BrokerInfo(1, (BrokerEndpoint("PLAINTEXT", "there", 9093),))
+    assert (await register_broker(store, moved, CLOCK)).epoch == first.epoch
+    assert (await read_brokers(store))[1].endpoints[0].host == "there"
+
+
+@async_test
+async def test_adds_missing_nodes_to_existing_cluster() -> None:
+    store = EmbeddedStore(None, CLOCK)
+    cluster_id = await prepare_cluster(store, make_random(1))
+    await store.delete("/config/client-metrics")
+    assert await prepare_cluster(store, make_random(2)) == cluster_id
+    assert await store.exists("/config/client-metrics") is not None
+
+
+@async_test
+async def test_generated_broker_ids_are_unique() -> None:
+    store = EmbeddedStore(None, CLOCK)
+    await prepare_cluster(store, make_random(1))
+    await store.delete(znodes.BROKER_SEQUENCE)
+    ids = await asyncio.gather(*(generate_broker_id(store.new_session(), 1000) for _ in range(5)))
+    assert sorted(ids) == [1001, 1002, 1003, 1004, 1005]

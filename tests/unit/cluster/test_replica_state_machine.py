@@ -46,7 +46,7 @@ def test_replica_state_changes(current: ReplicaStatus, target: ReplicaStatus) ->
             assert refused == [replica]
             assert context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT) is current
             assert await machines.written() == before
-            machines.batch.send()
+            await machines.batch.send()
             assert machines.sent == []
 
     async_test(run)()
@@ -58,8 +58,8 @@ async def test_offline_replica_leaves_isr() -> None:
     del machines.context.brokers[2]
     await machines.replicas.handle_state_changes([Replica(TP, 2)], ReplicaStatus.OFFLINE)
     assert await machines.written() == Leadership(1, 1, (1, 3), 1, 1)
-    assert sorted(machines.commands(LeaderAndIsr)) == [1, 3]
-    assert machines.commands(StopReplica) == {}
+    assert sorted(await machines.commands(LeaderAndIsr)) == [1, 3]
+    assert (await machines.commands(StopReplica)) == {}
 
 
 @async_test
@@ -79,14 +79,14 @@ async def test_starts_and_deletes_replicas() -> None:
     machines = await StateMachines.make()
     replica = Replica(TP, 2)
     await machines.replicas.handle_state_changes([replica], ReplicaStatus.ONLINE)
-    assert sorted(machines.commands(LeaderAndIsr)) == [2]
+    assert sorted(await machines.commands(LeaderAndIsr)) == [2]
     machines.context.topics_to_be_deleted.add("orders")
     machines.sent.clear()
     await machines.replicas.handle_state_changes([replica], ReplicaStatus.OFFLINE)
     await machines.replicas.handle_state_changes([replica], ReplicaStatus.DELETION_STARTED)
-    (stop,) = machines.commands(StopReplica)[2].partitions
+    (stop,) = (await machines.commands(StopReplica))[2].partitions
     assert stop == (TP, -2, True)
-    assert machines.commands(LeaderAndIsr) == {}
+    assert (await machines.commands(LeaderAndIsr)) == {}
     written = await machines.written()
     assert written is not None
     assert written.isr == (1, 2, 3)

@@ -10,8 +10,17 @@ from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.store import ConnectionLoss, CoordinationStore, Operation, OperationResult, SessionExpired
+from headrace.cluster.store import (
+    ConnectionLoss,
+    CoordinationStore,
+    Operation,
+    OperationResult,
+    SessionExpired,
+    Stat,
+    Watch,
+)
 from headrace.cluster.topics import TopicAdmin, TopicNames, TopicSpec, check_topic_name, is_internal
+from headrace.cluster.znodes import TopicAssignment
 from headrace.common.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -389,3 +398,40 @@ async def test_only_one_of_colliding_names_is_created_concurrently(tmp_path: Pat
     assert [type(one) for one in made[1:]] == [InvalidTopicError, TopicAlreadyExistsError]
     assert await store.children(znodes.TOPICS) == ["a.b"]
     await store.close()
+
+
+@async_test
+async def test_creation_is_retried_if_configs_appear_meanwhile() -> None:
+    """Another broker alters the configs of a topic while this one creates it."""
+    store = await make_store(1, 2)
+    exists = store.exists
+    path = znodes.config_path(znodes.TOPIC_CONFIGS, "orders")
+
+    async def exists_before_creation(checked: str, watch: Watch | None = None) -> Stat | None:
+        stat = await exists(checked, watch)
+        if checked == path and stat is None:
+            await store.create(path, znodes.encode_config({}))
+        return stat
+
+    store.exists = exists_before_creation  # type: ignore[method-assign]
+    await make_admin(store).create_topic(TopicSpec("orders"))
+    assert await exists(znodes.topic_path("orders")) is not None
+
+
+@async_test
+async def test_brokers_change_topics_at_the_same_time() -> None:
+    store = await make_store(1, 2, 3)
+    admins = [make_admin(store.new_session()) for _ in range(3)]
+    specs = [TopicSpec(f"t{number}", 1, 1) for number in range(10)]
+    results = await asyncio.gather(*(admin.create_topics(specs) for admin in admins))
+    for outcomes in zip(*results, strict=True):
+        created = [result for result in outcomes if isinstance(result, TopicAssignment)]
+        refused = [result for result in outcomes if isinstance(result, TopicAlreadyExistsError)]
+        assert (len(created), len(refused)) == (1, 2)
+    await asyncio.gather(
+        *(admin.create_partitions("t0", 3 + number) for number, admin in enumerate(admins)), return_exceptions=True
+    )
+    data, _ = await store.get(znodes.topic_path("t0"))
+    assert len(znodes.decode_topic("t0", data).partitions) == 5
+    await asyncio.gather(*(admin.delete_topic("t0") for admin in admins))
+    assert await store.children(znodes.DELETE_TOPICS) == ["t0"]

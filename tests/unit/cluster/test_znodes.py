@@ -6,7 +6,7 @@ import pytest
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.cluster.znodes import DamagedNode, Leadership, ProducerIdBlock, ReplicaAssignment, TopicAssignment
-from headrace.common.ids import Uuid
+from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
 
 ID = Uuid.parse("L4tkSDvtSWyV2FJpQYyZlA")
@@ -90,6 +90,17 @@ def test_decodes_topic_written_by_kafka() -> None:
     assert list(found.partitions) == [0, 1]
 
 
+def test_topic_without_id() -> None:
+    """Kafka writes it with inter.broker.protocol.version below 2.8."""
+    written = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"adding_replicas":{},"version":3}'
+    found = znodes.decode_topic("t", written)
+    assert found.topic_id == ZERO_UUID
+    assert found.partitions[0].replicas == (1, 2)
+    assert znodes.encode_topic(found) == written
+    oldest = znodes.decode_topic("t", b'{"version":1,"partitions":{"0":[1]}}')
+    assert oldest.partitions[0].replicas == (1,)
+
+
 def test_leader_and_isr() -> None:
     state = Leadership(2, 5, (2, 1), 9, 17)
     data = znodes.encode_leadership(state)
@@ -97,6 +108,10 @@ def test_leader_and_isr() -> None:
     assert znodes.decode_leadership(TP, data, 17) == state
     assert state.new_leader(1) == Leadership(1, 6, (2, 1), 9, 17)
     assert state.new_leader(-1, ()) == Leadership(-1, 6, (), 9, 17)
+    recovering = Leadership(2, 5, (2,), 9, 17, 1)
+    data = znodes.encode_leadership(recovering)
+    assert json.loads(data)["leader_recovery_state"] == 1
+    assert znodes.decode_leadership(TP, data, 17) == recovering
 
 
 def test_controller() -> None:
@@ -122,10 +137,21 @@ def test_notifications_cluster_id_producer_ids_and_features() -> None:
     assert znodes.encode_log_dir_event(4) == b'{"version":1,"broker":4,"event":1}'
     assert znodes.decode_log_dir_event("/x", b'{"version":1,"broker":4,"event":1}') == 4
     assert znodes.encode_isr_change([TP]) == b'{"version":1,"partitions":[{"topic":"orders","partition":3}]}'
+    assert znodes.decode_partitions("/x", znodes.encode_isr_change([TP])) == [TP]
+    assert znodes.decode_partitions("/x", znodes.encode_preferred_election([TP, TP])) == [TP, TP]
+    for damaged in (b"{}", b'{"partitions":[1]}', b'{"partitions":[{"topic":"a"}]}'):
+        with pytest.raises(znodes.DamagedNode, match="is not a list of topics and partitions"):
+            znodes.decode_partitions("/x", damaged)
     block = ProducerIdBlock(1, 0, 999)
     assert znodes.encode_producer_id_block(block) == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
     assert znodes.decode_producer_id_block(znodes.encode_producer_id_block(block)) == block
     assert znodes.encode_feature() == b'{"version":2,"status":1,"features":{}}'
+    assert znodes.decode_feature(znodes.encode_feature({"a": 2})) == {"a": 2}
+    first_version = b'{"version":1,"status":1,"features":{"a":{"min_version_level":1,"max_version_level":3}}}'
+    assert znodes.decode_feature(first_version) == {"a": 3}
+    assert znodes.decode_feature(b'{"version":2,"status":0,"features":{"a":1}}') == {}  # disabled
+    with pytest.raises(znodes.DamagedNode, match="level of feature 'a'"):
+        znodes.decode_feature(b'{"version":2,"status":1,"features":{"a":"1"}}')
 
 
 def test_sanitizes_user_names() -> None:
@@ -146,7 +172,8 @@ DAMAGED: list[tuple[Callable[[bytes], object], bytes, str]] = [
         "'rack' is not a string",
     ),
     (lambda data: znodes.decode_topic("t", data), b"[]", "/brokers/topics/t .* not a JSON object"),
-    (lambda data: znodes.decode_topic("t", data), b"{}", "'topic_id' is not a string"),
+    (lambda data: znodes.decode_topic("t", data), b"{}", "'partitions' is not an object"),
+    (lambda data: znodes.decode_topic("t", data), b'{"topic_id":7}', "'topic_id' is not a string"),
     (lambda data: znodes.decode_topic("t", data), b'{"topic_id":"x"}', "Invalid id 'x'"),
     (
         lambda data: znodes.decode_topic("t", data),

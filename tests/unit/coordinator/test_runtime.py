@@ -183,6 +183,24 @@ def test_load_in_slices_reports_load_in_progress(answers: Answers) -> None:
     assert bench.runtime.leader_epoch(0) == 9
 
 
+def test_partitions_load_one_after_the_other(answers: Answers) -> None:
+    """After a failover a broker loads many partitions; each step of the loop loads one slice."""
+    bench = Bench(Counters, load_bytes=1)
+    for _ in range(3):
+        bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.unload(0)
+    for partition in (0, 1, 2):
+        bench.runtime.load(partition, 9, bench.log)
+    bench.runtime.unload(1)
+    steps = 0
+    while bench.steps:
+        assert len(bench.steps) == 1
+        bench.steps.step()
+        steps += 1
+    assert steps == 2 + 1 + 3, "the first slice was loaded at once, and partition 1 was dropped"
+    assert [bench.runtime.shard(partition).values for partition in (0, 2)] == [{b"a": 3}] * 2
+
+
 def test_unload_during_load(bench: Bench[Counters], answers: Answers) -> None:
     bench = Bench(Counters, load_bytes=1)
     for _ in range(3):

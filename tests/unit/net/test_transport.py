@@ -17,6 +17,7 @@ from headrace.net.transport import (
     SMALL_SLICE_BYTES,
     TURN_BYTES,
     Part,
+    PlainClientTransport,
     PlainTransport,
 )
 
@@ -131,13 +132,13 @@ class FakeProtocol:
 class Parts:
     """The transport with its socket, loop and protocol."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport_class: type[PlainTransport] = PlainTransport) -> None:
         self.loop = FakeLoop()
         self.sock = FakeSocket()
         self.protocol = FakeProtocol()
         loop: Any = self.loop
         sock: Any = self.sock
-        self.transport = PlainTransport(loop, sock, self.protocol)
+        self.transport = transport_class(loop, sock, self.protocol)
 
     def slice(self, data: bytes, **options: int) -> FakeSlice:
         return FakeSlice(self.sock, data, **options)
@@ -353,6 +354,62 @@ class TestSendingSlices:
         parts.transport.send([parts.slice(self.LARGE)])
         assert "disk" in caplog.text
         assert parts.sock.closed
+
+
+class TestClientTransport:
+    """After a failed write the bytes that have arrived are delivered."""
+
+    ERROR = BrokenPipeError(errno.EPIPE, "gone")
+
+    @pytest.fixture
+    def parts(self) -> Parts:
+        return Parts(PlainClientTransport)
+
+    def fail(self, parts: Parts, kind: str) -> None:
+        parts.transport.resume_reading()
+        if kind == "later":
+            parts.sock.room = 1
+            parts.transport.send(b"request")
+            parts.sock.error = self.ERROR
+            parts.writable()
+        else:
+            parts.sock.error = self.ERROR
+            parts.transport.send(b"request" if kind == "bytes" else [b"request"])
+
+    @pytest.mark.parametrize("kind", ["bytes", "list", "later"])
+    @pytest.mark.parametrize("end", [[], [b""], [ConnectionResetError(errno.ECONNRESET, "reset")]])
+    def test_reads_the_rest(self, parts: Parts, kind: str, end: list[bytes | OSError]) -> None:
+        responses = b"0123456789" * 2 * READS_PER_TURN + b"01"
+        parts.sock.inbox = [responses, *end]
+        self.fail(parts, kind)
+        assert parts.protocol.received == b"", "not from within the write"
+        assert (parts.protocol.events[-1], parts.transport.pending_bytes) == ("pause", 0)
+        parts.loop.run()
+        assert parts.protocol.received == responses
+        assert (parts.protocol.events[-1], parts.protocol.errors, parts.sock.closed) == ("lost", [self.ERROR], True)
+        assert (parts.loop.readers, parts.loop.writers) == ({}, {})
+
+    def test_protocol_may_abort_meanwhile(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+        parts.sock.inbox = [b"0123456789", b"more"]
+        monkeypatch.setattr(parts.protocol, "buffer_updated", lambda _: parts.transport.abort())
+        self.fail(parts, "bytes")
+        parts.loop.run()
+        assert (parts.sock.inbox, parts.protocol.errors) == ([b"more"], [None])
+
+    def test_end_of_stream_may_come_first(self, parts: Parts) -> None:
+        parts.sock.inbox = [b""]
+        self.fail(parts, "bytes")
+        parts.loop.readers[FD]()
+        parts.loop.run()
+        assert (parts.protocol.events, parts.protocol.errors) == (["pause", "eof", "lost"], [None])
+
+    def test_drops_at_once_if_it_does_not_read(self, parts: Parts) -> None:
+        parts.sock.inbox = [b"abc"]
+        parts.sock.error = self.ERROR
+        parts.transport.send(b"request")
+        assert parts.sock.closed
+        parts.loop.run()
+        assert (parts.protocol.received, parts.protocol.errors) == (b"", [self.ERROR])
 
 
 class FakeSenders:

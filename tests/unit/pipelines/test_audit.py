@@ -51,6 +51,16 @@ def test_passes_when_every_record_is_accounted_for() -> None:
     ]
 
 
+def test_drops_is_not_asked_about_dead_letters() -> None:
+    audit = Audit("id", drops=lambda event: event["n"] > 100)
+    inputs = [*events("a", n=1), *events("b", n=200), *events("c", n="many")]
+    report = judge(audit, inputs, events("a"), letters(12))
+    assert report.ok
+    assert (report.dead_letters, report.dropped) == (1, 1)
+    with pytest.raises(PipelineError, match="drops of the audit failed for in, partition 0, offset 12: TypeError"):
+        judge(audit, inputs, events("a"))
+
+
 def test_finds_missing_records() -> None:
     report = judge(Audit("id"), [*events("a", "b"), "{}", "broken"], events("a"))
     assert report.missing == 3

@@ -92,8 +92,8 @@ AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkErr
     [
         (SparkError(IN_TASK), 1),
         (SparkError(IN_JVM), 1),
-        (SparkError("Python worker failed to connect back."), 3),
-        (RuntimeError("Python worker failed to connect back."), 3),
+        (SparkError("Python worker failed to connect back."), 5),
+        (RuntimeError("Python worker failed to connect back."), 5),
         (SparkError(CLEANING_UP), 0),
         (AnalysisError(ANALYSIS), 0),
         (ValueError("no such thing"), 0),

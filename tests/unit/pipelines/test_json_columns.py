@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,8 +11,7 @@ import pytest
 from tests.support.pipelines.json_cases import SCHEMA, read
 from tests.support.pipelines.json_fuzzer import fuzz_once
 
-from headrace.pipelines.json_columns import can_read, join_pieces, json_members, list_items, read_json
-from headrace.pipelines.sql_schema import parse_sql_schema
+from headrace.pipelines.json_columns import can_read, can_write, join_pieces, json_members, list_items, read_json
 
 
 def never(value: bytes) -> str:
@@ -29,7 +28,8 @@ def test_reads_each_type() -> None:
     text = """ {"a": "x\\n\\u00e9\\ud83d\\ude00", "b": "  y ", "j": {"z" : [1, 2.5, "\\u0041", null]},
         "i": -9223372036854775808,
         "k": 2147483647, "t": -128, "d": -12.345, "e": 99999, "at": "2024-02-29 23:59:59.12", "f": true,
-        "s": {"x": 1, "q": {"deep": [[]]}, "y": " "}, "l": [{"n": "", "m": 5}, null, {}], "p": []} """
+        "s": {"x": 1, "q": {"deep": [[]]}, "y": " "}, "l": [{"n": "", "m": 5}, null, {}], "p": [],
+        "x": -1.5e-7, "y": 0.1, "day": "2024-02-29", "m": {"a\\u0041": 1, "b": null, "b": 2.5}} """
     assert read_one(text) == {
         "a": "x\né😀",
         "b": "y",
@@ -44,7 +44,47 @@ def test_reads_each_type() -> None:
         "s": {"x": 1, "y": None},
         "l": [{"n": "", "m": 5}, None, {"n": None, "m": None}],
         "p": [],
+        "x": -1.5e-7,
+        "y": 0.10000000149011612,
+        "day": date(2024, 2, 29),
+        "m": [("aA", 1.0), ("b", None), ("b", 2.5)],
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0", "0.0", "-0.0", "7", "-12.5", "0.1", "1e22", "1e23", "1E+5", "123456789012345", "1234567890123456789"),
+        *("0.000001", "5e-324", "2e-324", "1.7976931348623157e308", "1e309", "-1e999", "0.30000000000000004"),
+        *(
+            "9007199254740993",
+            "9007199254740993.0",
+            "3.14159265358979323846",
+            "100000000000000000000000",
+            "1e-22",
+            "1e-23",
+        ),
+    ],
+)
+def test_doubles_are_rounded_as_in_python(text: str) -> None:
+    row = read_json(pa.array([f'{{"x":{text}}}']), "x DOUBLE", never).columns[0].as_py()
+    assert repr(row["x"]) == repr(float(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("2026-01-31T04:05:06Z", datetime(2026, 1, 31, 4, 5, 6, tzinfo=UTC)),
+        ("2026-01-31 04:05:06.5+01:30", datetime(2026, 1, 31, 2, 35, 6, 500_000, tzinfo=UTC)),
+        ("2026-01-31T04:05:06.123456-00:05", datetime(2026, 1, 31, 4, 10, 6, 123_456, tzinfo=UTC)),
+        ("2026-01-31T04:05:06", datetime(2026, 1, 31, 4, 5, 6, tzinfo=UTC)),
+    ],
+)
+def test_times_of_iso_8601(text: str, instant: datetime) -> None:
+    values = pa.array([f'{{"at":"{text}"}}'])
+    assert read_json(values, "at TIMESTAMP", never).columns[0].as_py() == {"at": instant}
+    rejected = read_json(values, "at TIMESTAMP", lambda _: "no", database_times=True)
+    assert rejected.invalid == {0: "no"}
 
 
 @pytest.mark.parametrize(
@@ -54,8 +94,29 @@ def test_reads_each_type() -> None:
         *('{"i":1,"i":2}', '{"i":1.0}', '{"i":"1"}', '{"i":01}', '{"i":-0}', '{"i":9223372036854775808}', '{"i":1e3}'),
         *('{"k":2147483648}', '{"t":128}', '{"d":1e3}', '{"d":1234567890123456}', '{"d":"1.5"}', '{"e":100000}'),
         *('{"a":1}', '{"a":"\\ud800"}', '{"a":"\\x"}', '{"a":"\t"}', '{"\\u0061":"x"}', "{'a':'x'}", '{"a":"x'),
-        *('{"at":5}', '{"at":"2026-02-29 00:00:00"}', '{"at":"2026-01-01T00:00:00"}', '{"at":"0000-01-01 00:00:00"}'),
+        *('{"at":5}', '{"at":"2026-02-29 00:00:00"}', '{"at":"0000-01-01 00:00:00"}'),
         *('{"j":"text"}', '{"j":{"x":1.50}}', '{"j":{"x":1,"x":2}}', '{"j":7}', '{"j":[1e5]}', '{"j":[-0]}'),
+        *(
+            '{"x":1.}',
+            '{"x":.5}',
+            '{"x":1e}',
+            '{"x":01}',
+            '{"x":-0}',
+            '{"x":"NaN"}',
+            '{"x":NaN}',
+            '{"x":+1}',
+            '{"x":1e123456}',
+        ),
+        *(
+            '{"x":1' + "0" * 100 + "}",
+            '{"y":16777217}',
+            '{"y":1e-40}',
+            '{"day":"2026-2-1"}',
+            '{"day":5}',
+            '{"day":"2026-02-29"}',
+        ),
+        *('{"m":[]}', '{"m":{"a":"x"}}', '{"m":{a:1}}', '{"m":{"a" 1}}', '{"m":{"a":1,}}', '{"m":{"a":1'),
+        *('{"at":"2026-01-01T00:00:00z"}', '{"at":"2026-01-01T00:00:00+1"}', '{"at":"2026-01-01T00:00:00.1234567Z"}'),
         *('{"f":truex}', '{"f":1}', '{"s":[]}', '{"l":{}}', '{"l":[1]}', '{"p":[1,]}', '{"o":1e5}', '{"o":tru}'),
         '{"o":' + "[" * 30 + "]" * 30 + "}",
         '{"' + "x" * 20_000 + '":1}',
@@ -117,11 +178,11 @@ def test_slices_nulls_and_chunks() -> None:
 
 def test_types_that_compiled_code_does_not_know() -> None:
     for kind in (
-        pa.float64(),
-        pa.date32(),
         pa.decimal128(38, 2),
         pa.decimal128(10, 8),
-        pa.map_(pa.string(), pa.int64()),
+        pa.timestamp("ms", "UTC"),
+        pa.uint8(),
+        pa.map_(pa.int64(), pa.int64()),
     ):
         schema = pa.schema([pa.field("x", kind)])
         assert not can_read(schema)
@@ -129,7 +190,22 @@ def test_types_that_compiled_code_does_not_know() -> None:
             read_json(pa.array([b"{}"]), schema, never)
         with pytest.raises(TypeError, match="column x"):
             json_members({"x": pa.nulls(1, kind)})
+        assert not can_write(schema)
     assert can_read(SCHEMA)
+    assert not can_write(SCHEMA)
+
+
+def test_large_decimals_are_read_slowly() -> None:
+    values = pa.array(['{"d": 12345678901234567890.5, "at": "2026", "m": {"a": 1}}', None, '{"d": "x"}', "oops"])
+    rows = read_json(values, "d DECIMAL(38,1), at TIMESTAMP, m MAP<STRING,INT>")
+    assert rows.columns.to_pylist() == [
+        {"d": Decimal("12345678901234567890.5"), "at": datetime(2026, 1, 1, tzinfo=UTC), "m": [("a", 1)]},
+        *(None, None, None),
+    ]
+    assert rows.invalid == {2: "JSON that does not fit the schema: d is not decimal(38,1)", 3: "not JSON"}
+    for kind in (pa.uint8(), pa.timestamp("ms", "UTC"), pa.date64(), pa.large_string()):
+        with pytest.raises(TypeError, match="is not supported"):
+            read_json(values, pa.schema([pa.field("x", kind)]))
 
 
 def test_writes_each_type() -> None:
@@ -210,7 +286,7 @@ def test_members_are_json() -> None:
 
 def test_example_of_the_module() -> None:
     values = pa.array([b'{"id": 7, "tags": ["a", "b"]}', b"{'id': 8}", b"oops", b'{"id": "x"}', b"[]", b"\xff", None])
-    rows = read_json(values, parse_sql_schema("id BIGINT, name STRING, tags ARRAY<STRING>"))
+    rows = read_json(values, "id BIGINT, name STRING, tags ARRAY<STRING>")
     assert rows.columns.field("id").to_pylist() == [7, 8, None, None, None, None, None]
     assert rows.unusual == [1]
     assert rows.invalid == {

@@ -12,7 +12,7 @@ SCHEMA = (
     "i BIGINT, b TINYINT, s STRING, d DECIMAL(6,2), at TIMESTAMP, day DATE, x DOUBLE, y FLOAT, ok BOOLEAN, "
     "l ARRAY<STRUCT<n: INT>>, m MAP<STRING,INT>, o STRUCT<p: INT, q: STRING>"
 )
-READER = ObjectReader(parse_sql_schema(SCHEMA))
+READER = ObjectReader(parse_sql_schema(SCHEMA), database_times=True)
 
 
 def read(text: str) -> dict[str, Any]:
@@ -55,6 +55,29 @@ def test_reads(text: str, row: dict[str, Any]) -> None:
 )
 def test_what_does_not_fit(text: str) -> None:
     assert not READER.read(text)[1]
+
+
+@pytest.mark.parametrize(
+    ("digits", "number"),
+    [
+        ("16777217", 16777216.0),
+        ("16777217.000000001", 16777218.0),
+        ("1.00000017881393432617187499999", 1.0000001192092896),
+        ("1.00000017881393432617187500001", 1.000000238418579),
+        ("3.40282356779733661637539395458142568447e38", 3.4028234663852886e38),
+        ("3.40282356779733661637539395458142568448e38", float("inf")),
+        ("7.006492321624085354618e-46", 0.0),
+        ("7.006492321624085354619e-46", 1.401298464324817e-45),
+        ("1e-45", 1.401298464324817e-45),
+    ],
+)
+def test_floats_are_rounded_once(digits: str, number: float) -> None:
+    assert read(f'{{"y": {digits}}}')["y"] == number
+
+
+def test_times_of_iso_8601() -> None:
+    row, fits = ObjectReader(parse_sql_schema("at TIMESTAMP")).read('{"at": "1970-01-01T01:00:01+01:00"}')
+    assert (row, fits) == ({"at": 1_000_000}, True)
 
 
 def test_fields_around_a_mismatch_are_read() -> None:

@@ -52,6 +52,12 @@ def test_output_may_route_rows_by_topic_column() -> None:
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic()})], {}), "source 's': expected either a topic name"),
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", pattern="b")})], {}), "expected either a topic name"),
         (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", columns=("keys",))})], {}), "unknown columns: keys"),
+        (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", parse=print)})], {}), "parse needs parsed_columns"),
+        (
+            lambda: Pipeline.of("p", [arrow_flow(sources={"s": Topic("a", parse=print)})], {}),
+            "only flows of data frames",
+        ),
+        (lambda: Pipeline.of("p", [arrow_flow(shared={})], {}), "shared is {}; expected a function of the settings"),
         (lambda: Pipeline.of("p", [arrow_flow(sources={})], {}), "flow 'f': it has no sources"),
         (lambda: Pipeline.of("p", [arrow_flow(transform=None)], {}), "transform is None; expected a function"),
         (lambda: Pipeline.of("p", [arrow_flow(state={})], {}), "state is {}; expected a function that returns"),

@@ -251,6 +251,7 @@ def test_routes_of_a_user(tmp_path: Path) -> None:
     file = tmp_path / "routes.json"
     file.write_text(json.dumps({"sku_info": {"topic": "dwd_sku"}, "order_info": None}))
     run = ArrowRun(mine, "db", routes=str(file))
+    file.unlink()
     coupon = change("e1", "coupon_use", 3)
     coupon[1]["data"] = {"id": 3, "price.net": 1.5}
     sku = change("e2", "sku_info", 4)
@@ -266,7 +267,7 @@ def test_routes_of_a_user(tmp_path: Path) -> None:
     for columns, message in (("id BIGINT, ts BIGINT", "cannot be named 'ts'"), ("id of what", "not a SQL schema")):
         file.write_text(json.dumps({"t": {"topic": "dwd_t", "columns": columns}}))
         with pytest.raises(PipelineError, match=message):
-            batch(run, coupon)
+            ArrowRun(mine, "db", routes=str(file))
 
 
 def test_rejects_invalid_settings() -> None:

@@ -108,10 +108,20 @@ def test_meta_properties_have_kafka_format(tmp_path: Path) -> None:
     assert MetaProperties.read(tmp_path, FILES) == meta
 
 
+def test_meta_properties_of_a_broker_with_zookeeper_have_version_0(tmp_path: Path) -> None:
+    meta = MetaProperties("cluster", 7, version=0)
+    meta.write(tmp_path, FILES)
+    assert (tmp_path / "meta.properties").read_text() == "broker.id=7\ncluster.id=cluster\nversion=0\n"
+    assert MetaProperties.read(tmp_path, FILES) == meta
+
+
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ("#\n#Tue May 01 12:00:00 UTC 2020\nbroker.id=3\nversion=0\ncluster.id=abc\n", MetaProperties("abc", 3)),
+        (
+            "#\n#Tue May 01 12:00:00 UTC 2020\nbroker.id=3\nversion=0\ncluster.id=abc\n",
+            MetaProperties("abc", 3, version=0),
+        ),
         ("version=1\ncluster.id=abc\nnode.id=3\n", MetaProperties("abc", 3)),
         ("version=1\ncluster.id=a\\=b\\:c\nnode.id=3\n", MetaProperties("a=b:c", 3)),
     ],
@@ -139,3 +149,23 @@ def test_rejects_damaged_meta_properties(tmp_path: Path, content: bytes, named: 
     with pytest.raises(KafkaStorageError, match=named) as refused:
         MetaProperties.read(tmp_path, FILES)
     assert str(refused.value).startswith(f"{tmp_path / 'meta.properties'} is damaged")
+
+
+def test_late_write_does_not_replace_newer_offsets(tmp_path: Path) -> None:
+    offsets = checkpoint(tmp_path)
+    early, late = (
+        offsets.prepare({TopicPartition("orders", 0): 9}),
+        offsets.prepare({TopicPartition("orders", 0): 5}),
+    )
+    late()
+    early()
+    assert offsets.read() == offsets.offsets == {TopicPartition("orders", 0): 5}
+
+
+def test_closed_checkpoint_is_not_written(tmp_path: Path) -> None:
+    """Another process may own the directory by then."""
+    offsets = checkpoint(tmp_path)
+    write = offsets.prepare({TopicPartition("orders", 0): 9})
+    offsets.close()
+    write()
+    assert offsets.read() == {}

@@ -104,10 +104,10 @@ def test_failed_roll_holds_back_later_batches(make_log: MakeLog) -> None:
     files = FaultyFileSystem()
     log = make_log({"segment.bytes": 1024}, files=files)
     send(log, 0, value=b"x" * 900)
-    files.fail("write", "*leader-epoch-checkpoint*", errno.ENOSPC, times=1)
-    with pytest.raises(DiskFullError, match="Cannot flush"):
+    files.fail("open", "*1.log", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError, match="Cannot append"):
         send(log, 1, value=b"x" * 900)
-    with pytest.raises(KafkaStorageError, match="before sequence number 1, which failed: Cannot flush"):
+    with pytest.raises(KafkaStorageError, match="before sequence number 1, which failed: Cannot append"):
         send(log, 2)
     assert [send(log, sequence) for sequence in (1, 2)] == [1, 2]
 

@@ -152,6 +152,23 @@ def test_distinguishes_full_disk_from_failed_disk(tmp_path: Path, clock: ManualC
     assert [batch.base_offset for batch in batches_of(log)] == [0, 1]
 
 
+def test_failed_flush_of_an_append_is_overdue(tmp_path: Path, clock: ManualClock) -> None:
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, {"flush.messages": 1}, files=files)
+    batch = make_batch(producer_id=5, producer_epoch=0, base_sequence=0)
+    files.fail("rename", "*leader-epoch-checkpoint*", errno.ENOSPC)
+    with pytest.raises(DiskFullError):
+        log.append_as_leader(bytearray(batch), 0)
+    assert (log.recovery_point, log.log_end_offset) == (0, 1)
+    with pytest.raises(DiskFullError):
+        log.flush_if_overdue()
+    with pytest.raises(DiskFullError):
+        log.append_as_leader(bytearray(batch), 0)
+    files.heal()
+    assert log.append_as_leader(bytearray(batch), 0).duplicate
+    assert (log.recovery_point, log.log_end_offset) == (1, 1)
+
+
 def test_flushes_in_background(tmp_path: Path, clock: ManualClock) -> None:
     runner = DeferredRunner()
     log = new_log(tmp_path, clock, runner=runner)

@@ -104,6 +104,12 @@ def test_truncates_from_start(tmp_path: Path, start: int, entries: list[tuple[in
     assert entries_of(cache) == entries
 
 
+def sync(cache: LeaderEpochFileCache, end_offset: int) -> None:
+    write = cache.prepare_sync(end_offset)
+    if write is not None:
+        write()
+
+
 def test_log_start_may_be_below_first_epoch(tmp_path: Path) -> None:
     cache = make(tmp_path, (2, 10))
     cache.truncate_from_start(5)
@@ -114,34 +120,59 @@ def test_checkpoint_has_kafka_format(tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     cache = make(tmp_path, (0, 0), (2, 10))
     assert not path.exists(), "an append does not wait for the file"
-    cache.sync(20)
+    sync(cache, 20)
     assert path.read_bytes() == b"0\n2\n0 0\n2 10\n"
     again = make(tmp_path)
     again.load()
     assert again.entries == [EpochEntry(0, 0), EpochEntry(2, 10)]
     cache.clear()
-    cache.sync(20)
+    sync(cache, 20)
     assert path.read_bytes() == b"0\n0\n"
 
 
 def test_sync_writes_only_changes(tmp_path: Path) -> None:
     cache = make(tmp_path, (0, 0))
-    cache.sync(20)
+    sync(cache, 20)
     (tmp_path / "leader-epoch-checkpoint").unlink()
     cache.assign(0, 5)
     cache.truncate_from_end(9)
     cache.truncate_from_start(0)
-    cache.sync(20)
+    sync(cache, 20)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_checkpoint_lacks_the_epoch_of_a_leader_without_records(tmp_path: Path) -> None:
     """A broker with many idle partitions would write a file for each of them after every election."""
     cache = make(tmp_path, (0, 0), (2, 10))
-    cache.sync(10)
+    sync(cache, 10)
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 0\n"
-    cache.sync(11)
+    sync(cache, 11)
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n2 10\n"
+
+
+def test_late_write_does_not_replace_newer_epochs(tmp_path: Path) -> None:
+    cache = make(tmp_path, (0, 0))
+    early = cache.prepare_sync(20)
+    cache.assign(2, 10)
+    late = cache.prepare_sync(20)
+    assert early is not None
+    assert late is not None
+    late()
+    early()
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n2 10\n"
+
+
+def test_write_follows_a_renamed_directory(tmp_path: Path) -> None:
+    """A new log with the name of a deleted one must not get its epochs."""
+    (tmp_path / "orders-0").mkdir()
+    cache = make(tmp_path / "orders-0", (0, 0))
+    write = cache.prepare_sync(20)
+    assert write is not None
+    cache.rename_directory(tmp_path / "orders-0", tmp_path / "deleted")
+    (tmp_path / "orders-0").mkdir()
+    write()
+    assert list((tmp_path / "orders-0").iterdir()) == []
+    assert (tmp_path / "deleted" / "leader-epoch-checkpoint").exists()
 
 
 @pytest.mark.parametrize(

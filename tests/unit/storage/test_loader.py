@@ -175,6 +175,22 @@ def test_recovery_syncs_removal_of_segments(make_log: MakeLog) -> None:
     assert disk.operations[last_removal + 1 :][:1] == [("sync_directory", log.directory)]
 
 
+def test_recovery_syncs_records_that_must_be_on_disk(make_log: MakeLog) -> None:
+    """A process may die between a write and its sync. Its next one serves the record: leader and followers count it."""
+    disk = RecordingFileSystem()
+    log = make_log({"flush.messages": 1}, files=disk)
+    append(log)
+    disk.fail("sync", "*.log")
+    with pytest.raises(KafkaStorageError):
+        append(log)
+    log.abandon()
+    disk.heal()
+    disk.operations.clear()
+    again, _ = reopen(log, recovery_point=1)
+    assert (again.log_end_offset, again.recovery_point) == (2, 2)
+    assert ("sync", path_of(log, 0)) in disk.operations
+
+
 def test_recovery_truncates_at_offsets_out_of_order(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()

@@ -2,6 +2,7 @@ import errno
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -485,6 +486,27 @@ def test_failed_directory_goes_offline_with_its_logs(make_manager: MakeManager, 
         with pytest.raises(KafkaStorageError, match="All log directories are offline"):
             manager.create(partition(10))
     assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("operation", "before"),
+    [
+        ("make_directory", lambda manager: None),  # a new log
+        ("rename", lambda manager: manager.create(TP)),  # a log without topic id
+        ("list", lambda manager: (manager.directories[0].path / str(TP)).mkdir()),  # a directory that a crash has left
+    ],
+)
+def test_io_error_of_a_creation_takes_the_directory_offline(
+    make_manager: MakeManager, operation: str, before: Callable[[LogManager], object]
+) -> None:
+    files = FaultyFileSystem()
+    with make_manager(files=files) as manager:
+        before(manager)
+        files.fail(operation, "*orders-0*")
+        with pytest.raises(KafkaStorageError, match="Input/output error"):
+            manager.create(TP, ID)
+        assert not manager.directories[0].online
+        assert manager.get(TP) is None
 
 
 def test_updates_topic_config(make_manager: MakeManager, clock: ManualClock) -> None:

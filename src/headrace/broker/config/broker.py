@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.config.control import CONTROL_KEYS, ControlConfig
 from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.broker.config.listeners import (
@@ -26,6 +27,9 @@ from headrace.broker.config.listeners import (
     parse_protocol_map,
     with_defaults,
 )
+from headrace.broker.config.replication import REPLICATION_KEYS, FetcherConfig
+from headrace.cluster.leader_balance import LEADER_BALANCE_KEYS, LeaderBalanceConfig
+from headrace.cluster.zookeeper.config import ZOOKEEPER_KEYS, ZooKeeperConfig
 from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType, Synonym, unknown_key
 from headrace.common.errors import ConfigError
 from headrace.coordinator.transaction.config import TRANSACTION_KEYS, TransactionConfig
@@ -68,14 +72,14 @@ _REPLICATION_KEYS = [
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "Replicas whose replication is throttled at the follower: `partition:broker`, or `*`. (No effect yet.)",
+        "Replicas whose replication is throttled at the follower: `partition:broker`, or `*`.",
         check=_check_throttled_replicas,
     ),
     ConfigKey(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "Replicas whose replication is throttled at the leader: `partition:broker`, or `*`. (No effect yet.)",
+        "Replicas whose replication is throttled at the leader: `partition:broker`, or `*`.",
         check=_check_throttled_replicas,
     ),
 ]
@@ -96,8 +100,24 @@ OWN_KEYS = ConfigTable(
             "broker.id",
             ConfigType.INT,
             -1,
-            "The older name of `node.id`; -1 uses the id in `meta.properties`, or 0.",
+            "The older name of `node.id`. -1 uses the id in `meta.properties`; a new broker generates an id if it has "
+            "a ZooKeeper, otherwise its id is 0.",
             low=-1,
+            dynamic=False,
+        ),
+        ConfigKey(
+            "broker.id.generation.enable",
+            ConfigType.BOOLEAN,
+            True,
+            "Whether a new broker of a ZooKeeper cluster generates its id, if none is set.",
+            dynamic=False,
+        ),
+        ConfigKey(
+            "reserved.broker.max.id",
+            ConfigType.INT,
+            1000,
+            "The highest id that can be set in a ZooKeeper cluster. Generated ids are greater.",
+            low=0,
             dynamic=False,
         ),
         ConfigKey(
@@ -323,6 +343,10 @@ OWN_KEYS = ConfigTable(
             low=0,
             dynamic=False,
         ),
+        *CONTROL_KEYS.keys.values(),
+        *REPLICATION_KEYS.keys.values(),
+        *LEADER_BALANCE_KEYS.keys.values(),
+        *ZOOKEEPER_KEYS.keys.values(),
         *COORDINATOR_KEYS.keys.values(),
         *TRANSACTION_KEYS.keys.values(),
     ]
@@ -369,6 +393,8 @@ class BrokerConfig:
     """A broker's config at its start, typed and checked. Create it with `from_properties`."""
 
     node_id: int
+    """-1 if the broker has to generate it."""
+    reserved_broker_max_id: int
     broker_rack: str | None
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
@@ -389,6 +415,13 @@ class BrokerConfig:
     background_threads: int
     request_max_elements: int
     slow_request_ms: int
+    zookeeper: ZooKeeperConfig | None
+    """None: the embedded store."""
+    zookeeper_session_timeout_ms: int
+    control: ControlConfig
+    fetchers: FetcherConfig
+    replica_selector_class: str | None
+    leader_balance: LeaderBalanceConfig
     coordinators: CoordinatorConfig
     transactions: TransactionConfig
     manager: ManagerConfig
@@ -409,12 +442,17 @@ class BrokerConfig:
         if values["process_roles"] and "broker" not in values["process_roles"]:
             raise ConfigError("process.roles must include broker: a controller without a broker is not supported")
         listeners, advertised, inter_broker = _listeners(values, properties, notes)
+        control = ControlConfig.from_properties(CONTROL_KEYS.select(supported))
+        _check_control_plane_listener(control, listeners, inter_broker)
+        _check_lag_time(values)
         limits = _limits(values)
+        zookeeper = ZooKeeperConfig.from_properties(ZOOKEEPER_KEYS.select(supported))
         notes += _odd_combinations(values, limits, log_defaults)
         same_name_values = {field.name: values[field.name] for field in fields(cls) if field.name in _SAME_NAME_FIELDS}
         return cls(
             **same_name_values,
-            node_id=_node_id(values) or 0,
+            node_id=_initial_node_id(values, zookeeper),
+            zookeeper=zookeeper,
             broker_rack=values["broker_rack"] or None,
             listeners=listeners,
             advertised_listeners=advertised,
@@ -424,7 +462,13 @@ class BrokerConfig:
             slow_request_ms=values["headrace_slow_request_ms"],
             auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
             auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],
-            coordinators=CoordinatorConfig.from_properties(COORDINATOR_KEYS.select(supported)),
+            control=control,
+            fetchers=FetcherConfig.from_properties(REPLICATION_KEYS.select(supported), control.protocol),
+            replica_selector_class=values["replica_selector_class"] or None,
+            leader_balance=LeaderBalanceConfig.from_properties(LEADER_BALANCE_KEYS.select(supported)),
+            coordinators=CoordinatorConfig.from_properties(
+                COORDINATOR_KEYS.select(supported), has_other_brokers=bool(properties.get("zookeeper.connect"))
+            ),
             transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(supported)),
             manager=manager,
             properties=supported,
@@ -444,11 +488,18 @@ class BrokerConfig:
         return config
 
     @property
+    def has_node_id(self) -> bool:
+        """False if the broker has to generate its id."""
+        return self.node_id >= 0
+
+    @property
     def log_dirs(self) -> tuple[str, ...]:
         return self.manager.log_dirs
 
 
 _SAME_NAME_FIELDS = {
+    "reserved_broker_max_id",
+    "zookeeper_session_timeout_ms",
     "num_partitions",
     "default_replication_factor",
     "auto_create_topics_enable",
@@ -492,12 +543,7 @@ def _odd_combinations(values: Mapping[str, Any], limits: Limits, log_defaults: L
     if in_sync > factor:
         yield (
             f"min.insync.replicas={in_sync} is greater than default.replication.factor={factor}: topics with the "
-            f"default replication factor refuse acks=all"
-        )
-    if factor > 1:
-        yield (
-            f"default.replication.factor={factor} is greater than the number of brokers: topics with the default "
-            f"replication factor cannot be created"
+            f"default replication factor have too few replicas, and acks=all waits for all of them"
         )
 
 
@@ -509,6 +555,23 @@ def _node_id(values: Mapping[str, Any]) -> int | None:
     if node_id not in (None, broker_id):
         raise ConfigError(f"node.id={node_id} and broker.id={broker_id} must be equal, or only one of them set")
     return int(broker_id)
+
+
+def _initial_node_id(values: Mapping[str, Any], zookeeper: ZooKeeperConfig | None) -> int:
+    """Returns the configured id, or -1 if it is generated through ZooKeeper."""
+    node_id = _node_id(values)
+    if zookeeper is None:
+        return node_id or 0
+    highest = values["reserved_broker_max_id"]
+    if not values["broker_id_generation_enable"]:
+        if node_id is None:
+            raise ConfigError("broker.id must be set, because broker.id.generation.enable=false")
+    elif node_id is not None and node_id > highest:
+        raise ConfigError(
+            f"broker.id={node_id} must not be greater than reserved.broker.max.id={highest}: greater ids are "
+            "generated. Set reserved.broker.max.id, or broker.id.generation.enable=false"
+        )
+    return -1 if node_id is None else node_id
 
 
 def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
@@ -578,6 +641,30 @@ def _inter_broker_listener(
     raise ConfigError(
         f"security.inter.broker.protocol={protocol} must be the protocol of a listener: {', '.join(names)}"
     )
+
+
+def _check_control_plane_listener(control: ControlConfig, listeners: Iterable[Listener], inter_broker: str) -> None:
+    name = control.control_plane_listener_name
+    if name is None:
+        return
+    names = [listener.name for listener in listeners]
+    if name not in names:
+        raise ConfigError(
+            f"control.plane.listener.name={name} must be a listener name defined in listeners: {', '.join(names)}"
+        )
+    if name == inter_broker:
+        raise ConfigError(
+            f"control.plane.listener.name={name} must not be the inter-broker listener: clients and followers use it"
+        )
+
+
+def _check_lag_time(values: Mapping[str, Any]) -> None:
+    wait_ms, lag_ms = values["replica_fetch_wait_max_ms"], values["replica_lag_time_max_ms"]
+    if wait_ms > lag_ms:
+        raise ConfigError(
+            f"replica.fetch.wait.max.ms={wait_ms} must not be greater than replica.lag.time.max.ms={lag_ms}: "
+            "followers without new records would leave the ISR"
+        )
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:

@@ -42,8 +42,8 @@ COORDINATOR_KEYS = ConfigTable(
             "offsets.topic.replication.factor",
             ConfigType.INT,
             3,
-            "The replication factor of the offsets topic, capped at the number of live brokers when the topic is "
-            "created.",
+            "The replication factor of the offsets topic. The topic is created when so many brokers are alive. Without "
+            "this setting and without `zookeeper.connect` the factor is capped at the number of live brokers.",
             low=1,
             high=32_767,
             dynamic=False,
@@ -68,8 +68,8 @@ COORDINATOR_KEYS = ConfigTable(
             "transaction.state.log.replication.factor",
             ConfigType.INT,
             3,
-            "The replication factor of the transaction topic, capped at the number of live brokers when the topic is "
-            "created.",
+            "The replication factor of the transaction topic. The topic is created when so many brokers are alive. "
+            "Without this setting and without `zookeeper.connect` the factor is capped at the number of live brokers.",
             low=1,
             high=32_767,
             dynamic=False,
@@ -103,10 +103,15 @@ class InternalTopic:
     replication_factor: int
     segment_bytes: int
     min_insync_replicas: int = 1
+    is_capped: bool = True
+    """True if fewer live brokers than `replication_factor` suffice."""
 
     def spec(self, live_brokers: int) -> TopicSpec:
-        """Returns the topic to create while `live_brokers` brokers are alive."""
-        factor = max(1, min(self.replication_factor, live_brokers))
+        """Returns the topic to create while `live_brokers` brokers are alive.
+
+        A topic with too few replicas would keep them for good, so a cluster waits for its brokers.
+        """
+        factor = max(1, min(self.replication_factor, live_brokers)) if self.is_capped else self.replication_factor
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -127,9 +132,15 @@ class CoordinatorConfig:
     topics: Mapping[str, InternalTopic]
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, object] | None = None) -> "CoordinatorConfig":
-        """Parses and checks COORDINATOR_KEYS."""
+    def from_properties(
+        cls, properties: Mapping[str, object] | None = None, *, has_other_brokers: bool = False
+    ) -> "CoordinatorConfig":
+        """Parses and checks COORDINATOR_KEYS. `has_other_brokers`: the brokers of the cluster start one by one."""
         values = COORDINATOR_KEYS.parse(properties or {})
+
+        def is_capped(factor: str) -> bool:
+            return not has_other_brokers and factor not in (properties or {})
+
         return cls(
             groups=GroupConfig.from_properties(GROUP_KEYS.select(properties or {})),
             commit_timeout_ms=values["offsets_commit_timeout_ms"],
@@ -140,6 +151,7 @@ class CoordinatorConfig:
                     values["offsets_topic_num_partitions"],
                     values["offsets_topic_replication_factor"],
                     values["offsets_topic_segment_bytes"],
+                    is_capped=is_capped("offsets.topic.replication.factor"),
                 ),
                 TRANSACTION_TOPIC: InternalTopic(
                     TRANSACTION_TOPIC,
@@ -147,6 +159,7 @@ class CoordinatorConfig:
                     values["transaction_state_log_replication_factor"],
                     values["transaction_state_log_segment_bytes"],
                     values["transaction_state_log_min_isr"],
+                    is_capped("transaction.state.log.replication.factor"),
                 ),
             },
         )

@@ -51,6 +51,8 @@ class TopicConfig:
     log: LogConfig
     min_insync_replicas: int
     unclean_leader_election_enable: bool
+    leader_throttled_replicas: tuple[str, ...] = ()
+    follower_throttled_replicas: tuple[str, ...] = ()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> "TopicConfig":
@@ -60,6 +62,8 @@ class TopicConfig:
             LogConfig.from_properties(LOG_KEYS.select(properties)),
             values["min_insync_replicas"],
             values["unclean_leader_election_enable"],
+            tuple(values["leader_replication_throttled_replicas"]),
+            tuple(values["follower_replication_throttled_replicas"]),
         )
 
 
@@ -238,7 +242,7 @@ class DynamicConfig:
             return
         for name in usable.keys() & DYNAMIC_WITHOUT_EFFECT:
             if layer.get(name) != usable[name]:
-                reason = NO_EFFECT.get(name, "clusters of several brokers are not supported yet")
+                reason = NO_EFFECT.get(name, "replicas are not moved between log directories")
                 _logger.warning("Broker %d: the dynamic config %s has no effect: %s", self.node_id, name, reason)
         layer.clear()
         layer.update(usable)

@@ -23,7 +23,9 @@ _TYPE_NUMBERS = {
     ConfigType.LONG: 5,
     ConfigType.DOUBLE: 6,
     ConfigType.LIST: 7,
+    ConfigType.PASSWORD: 9,
 }
+PASSWORD_TYPE = _TYPE_NUMBERS[ConfigType.PASSWORD]
 STRING_TYPE = _TYPE_NUMBERS[ConfigType.STRING]
 
 
@@ -47,6 +49,11 @@ class ConfigEntry:
     """The protocol's number."""
     documentation: str
     synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def is_sensitive(self) -> bool:
+        """True for passwords, whose values are never shown."""
+        return self.type == PASSWORD_TYPE
 
 
 def show_value(value: Any) -> str | None:
@@ -126,6 +133,8 @@ def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
         return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
     # The id may be the one in the log directories' meta.properties.
     value = str(dynamic_config.node_id) if name in ("node.id", "broker.id") else show_value(dynamic_config.broker(name))
+    if key.type is ConfigType.PASSWORD:
+        value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
 

@@ -57,29 +57,23 @@ _WITHOUT_EFFECT = {
     "two-phase commit is not supported yet": """
         transaction.two.phase.commit.enable
     """,
-    "clusters of several brokers are not supported yet": """
+    "replicas are not moved between log directories": """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable broker.session.timeout.ms
-        control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
-        controlled.shutdown.retry.backoff.ms controller.socket.timeout.ms initial.broker.registration.timeout.ms
-        inter.broker.protocol.version leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
-        num.replica.alter.log.dirs.threads num.replica.fetchers replica.fetch.backoff.ms replica.fetch.max.bytes
-        replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
-        replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
-        socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
+        num.replica.alter.log.dirs.threads
     """,
-    "the cluster's metadata is stored in the log directory, there is no ZooKeeper": """
-        zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
-        zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms
-        zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
-        zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-        zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-        zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+    "the operating system sizes the buffers of replica fetchers": """
+        replica.socket.receive.buffer.bytes
+    """,
+    "TLS to ZooKeeper needs only zookeeper.ssl.client.enable": """
+        zookeeper.clientCnxnSocket
+    """,
+    "there is no Raft quorum to migrate to": """
+        zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
         eligible.leader.replicas.enable
     """,
     "there is no Raft quorum, the controller runs in the broker": """
+        broker.heartbeat.interval.ms broker.session.timeout.ms initial.broker.registration.timeout.ms
+        unclean.leader.election.interval.ms
         controller.listener.names controller.performance.always.log.threshold.ms
         controller.performance.sample.period.ms controller.quorum.append.linger.ms
         controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
@@ -172,18 +166,15 @@ NO_EFFECT = {name: reason for reason, names in _WITHOUT_EFFECT.items() for name 
 DYNAMIC_WITHOUT_EFFECT = frozenset(
     {
         "follower.fetch.last.tiered.offset.enable",
-        "follower.replication.throttled.rate",
         "group.consumer.assignment.interval.ms",
         "group.coordinator.cached.buffer.max.bytes",
         "group.share.assignment.interval.ms",
         "group.streams.assignment.interval.ms",
-        "leader.replication.throttled.rate",
         "log.cleaner.threads",
         "max.connection.creation.rate",
         "metric.reporters",
         "num.io.threads",
         "num.network.threads",
-        "num.replica.fetchers",
         "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms",
         "remote.log.index.file.cache.total.size.bytes",
@@ -208,6 +199,7 @@ REFUSED = {
     "cordoned.log.dirs": "cordoned log directories are not supported yet",
     "create.topic.policy.class.name": "Java policies are not supported",
     "remote.log.storage.system.enable": "there is no tiered storage",
-    "replica.selector.class": "only the leader serves consumers",
+    "zookeeper.ssl.crl.enable": "revoked certificates of ZooKeeper are not checked",
+    "zookeeper.ssl.ocsp.enable": "revoked certificates of ZooKeeper are not checked",
 }
 """Each key with the reason why a broker with it does not start. Empty and `false` count as not set."""

@@ -34,7 +34,7 @@ async def handle(
             raise InvalidRequestError("The transactional id must not be empty")
         if not request.group_id:
             raise InvalidGroupIdError("The group id must not be empty")
-        await coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # creates the topic
+        await coordinators.ensure_topic(GROUP_TOPIC)
         offsets = TopicPartition(GROUP_TOPIC, coordinators.group_partition(request.group_id))
         await transactions.runtime.call(
             transactions.partition_of(request.transactional_id),

@@ -2,6 +2,8 @@
 
 Behavior:
 - A transaction gets all partitions of a request, or none if one of them does not exist.
+- From version 4 on, requests come from the leaders of partitions, not from clients. Leaders verify partitions for older
+  producers, and add them for producers whose transactions have their own epochs.
 
 Version notes (0 to 5):
 - 2 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
@@ -22,7 +24,8 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.result import ProducerInfo
+from headrace.coordinator.result import CoordinatorResult, ProducerInfo
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -79,11 +82,15 @@ async def _add(
         }
         return await _results(requested.topics, codes, context)
     producer = ProducerInfo(requested.producer_id, requested.producer_epoch)
+    version = EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_BATCHES else 0
     coordinator_partition = transactions.partition_of(requested.transactional_id)
     try:
         if requested.verify_only:
-            verified = transactions.runtime.shard(coordinator_partition).verify(
-                requested.transactional_id, producer, list(partitions)
+            verified = await transactions.runtime.call(
+                coordinator_partition,
+                lambda shard: CoordinatorResult(
+                    (), shard.verify(requested.transactional_id, producer, list(partitions))
+                ),
             )
             codes = {
                 tp: 0 if is_in_transaction else TransactionAbortableError.code
@@ -92,7 +99,7 @@ async def _add(
         else:
             await transactions.runtime.call(
                 coordinator_partition,
-                lambda shard: shard.add_partitions(requested.transactional_id, producer, list(partitions)),
+                lambda shard: shard.add_partitions(requested.transactional_id, producer, list(partitions), version),
             )
             codes = dict.fromkeys(partitions, 0)
     except KafkaError as error:

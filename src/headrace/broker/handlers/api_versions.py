@@ -2,8 +2,9 @@
 
 Behavior:
 - The dispatcher responds to an unsupported version with UNSUPPORTED_VERSION, in the format of version 0.
-- The only feature is `transaction.version`, fixed at its highest level 2 (KIP-890). Producers get a new epoch for each
-  transaction. Produce and TxnOffsetCommit add partitions to the transaction.
+- The only feature is `transaction.version` (KIP-890). At its highest level 2, producers get a new epoch for each
+  transaction, and Produce and TxnOffsetCommit add partitions to the transaction. Brokers of Apache Kafka 3.9 do not
+  support it, so a cluster on ZooKeeper has level 0, unless the node /feature names another one.
 
 Version notes (0 to 4):
 - 1 has the throttle time
@@ -12,12 +13,12 @@ Version notes (0 to 4):
 """
 
 import re
-from functools import cache
+from functools import lru_cache
 
 from headrace.broker.apis import REGISTRY, HandlerResult, api, api_version_entry
 from headrace.broker.dispatch import RequestContext
+from headrace.cluster.features import SUPPORTED_FEATURES, FinalizedFeatures
 from headrace.common.errors import InvalidRequestError
-from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -28,31 +29,30 @@ from headrace.protocol.messages.api_versions import (
 
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LOWEST_0 = 4
-_TRANSACTION_VERSION = "transaction.version"
-_FEATURES_EPOCH = 0
-"""The finalized features never change."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiKey.API_VERSIONS, 0, 4)
-def handle(request: ApiVersionsRequest, context: RequestContext) -> HandlerResult:
+def handle(request: ApiVersionsRequest, context: RequestContext, *, features: FinalizedFeatures) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_SOFTWARE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequestError.code)
-    return _response(context.api_version)
+    return _response(context.api_version, tuple(features.levels.items()), features.epoch)
 
 
-@cache
-def _response(version: int) -> ApiVersionsResponse:
-    """Returns the response to a valid request. It never changes after the start."""
-    supported = SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=EPOCH_PER_TRANSACTION)
-    finalized = FinalizedFeatureKey(
-        name=_TRANSACTION_VERSION, min_version_level=EPOCH_PER_TRANSACTION, max_version_level=EPOCH_PER_TRANSACTION
-    )
+@lru_cache(maxsize=16)
+def _response(version: int, levels: tuple[tuple[str, int], ...], epoch: int) -> ApiVersionsResponse:
+    """Returns the response to a valid request. After the start, only the features change."""
+    supported = [
+        SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in SUPPORTED_FEATURES.items()
+    ]
+    finalized = [
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level) for name, level in levels
+    ]
     return ApiVersionsResponse(
         api_keys=[api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY)],
-        supported_features=[supported] if version >= _FIRST_WITH_LOWEST_0 else [],
-        finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=[finalized],
+        supported_features=supported if version >= _FIRST_WITH_LOWEST_0 else [],
+        finalized_features_epoch=epoch,
+        finalized_features=finalized,
     )

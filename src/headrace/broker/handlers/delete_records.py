@@ -1,16 +1,18 @@
 """DeleteRecords: deletes the records before an offset (KIP-107). Offset -1 is the high watermark.
 
 Behavior:
-- Each partition succeeds or fails on its own. The response has the new log start offset.
+- Each partition succeeds or fails on its own. The response has the new low watermark: the smallest log start offset of
+  the live replicas.
 - The records cannot be read from now on. The next retention check deletes their segments.
+- Responds when the live followers have deleted the records, too, which they learn with their next fetches. After the
+  request's timeout it responds with REQUEST_TIMED_OUT.
 - A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION.
-
-Not supported: waiting for followers. The leader is the only replica so far.
 
 Version notes (0 to 2): 2 is flexible.
 """
 
-from headrace.broker.apis import api
+from headrace.broker.apis import HandlerResult, api
+from headrace.broker.delayed_delete_records import UNKNOWN_OFFSET, DelayedDeleteRecords, PendingDeletion
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns
@@ -26,35 +28,48 @@ from headrace.protocol.messages.delete_records import (
 )
 
 HIGH_WATERMARK = -1
-_UNKNOWN_OFFSET = -1
 
 
 @api(ApiKey.DELETE_RECORDS, 0, 2)
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, *, replicas: ReplicaManager
-) -> InTurns[DeleteRecordsResponse]:
+) -> InTurns[HandlerResult]:
     topics: list[DeleteRecordsTopicResult] = []
+    pending: list[PendingDeletion] = []
     for topic in request.topics:
         if context.turn_is_over():
             yield
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=[]))
         for partition in topic.partitions:
-            topics[-1].partitions.append(_delete(replicas, topic.name, partition))
+            topics[-1].partitions.append(_delete(replicas, topic.name, partition, pending))
             if context.turn_is_over():
                 yield
-    return DeleteRecordsResponse(topics=topics)
+    response = DeleteRecordsResponse(topics=topics)
+    if not pending:
+        return response
+    operation = DelayedDeleteRecords(pending, max(0, request.timeout_ms), lambda: context.reply(response))
+    return context.wait(operation, replicas.deletes, [deletion.partition for deletion in pending])
 
 
-def _delete(replicas: ReplicaManager, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    partition = requested.partition_index
+def _delete(
+    replicas: ReplicaManager, topic: str, requested: DeleteRecordsPartition, pending: list[PendingDeletion]
+) -> DeleteRecordsPartitionResult:
+    """Deletes the records of a partition on this broker. Adds it to `pending` if a follower still has them."""
+    result = DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=UNKNOWN_OFFSET)
     try:
         if is_internal(topic):
             raise InvalidTopicError(f"Records of the internal topic '{topic}' cannot be deleted")
         if requested.offset < HIGH_WATERMARK:
-            raise OffsetOutOfRangeError(f"Partition {topic}-{partition}: offset {requested.offset} is invalid")
-        low_watermark = replicas.leader(topic, partition).delete_records(requested.offset)
+            raise OffsetOutOfRangeError(
+                f"Partition {topic}-{requested.partition_index}: offset {requested.offset} is invalid"
+            )
+        partition = replicas.leader(topic, requested.partition_index)
+        log_start_offset = partition.delete_records(requested.offset)
+        result.low_watermark = partition.low_watermark()
     except HeadraceError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=partition, low_watermark=_UNKNOWN_OFFSET, error_code=code_of(error)
-        )
-    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=low_watermark)
+        result.error_code = code_of(error)
+        return result
+    target = log_start_offset if requested.offset == HIGH_WATERMARK else requested.offset
+    if result.low_watermark < target:
+        pending.append(PendingDeletion(partition, target, result))
+    return result

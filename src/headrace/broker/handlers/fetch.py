@@ -4,7 +4,8 @@ Behavior:
 - A consumer reads up to the high watermark, or with read_committed up to the last stable offset. A follower reads up to
   the log end.
 - If fewer than `min_bytes` are available, the response is delayed by at most `max_wait_ms`.
-- Only leaders serve consumers: `preferred_read_replica` is never set.
+- A leader with `replica.selector.class` tells a consumer in another rack to fetch from a follower in that rack
+  (`preferred_read_replica`). A follower serves consumers of version 11 and later up to its own high watermark.
 
 Version notes (4 to 18):
 - 4 has the isolation level (KIP-98)
@@ -64,6 +65,7 @@ from headrace.protocol.messages.fetch import (
 )
 
 _FIRST_WITH_SESSIONS = 7
+_FIRST_WITH_RACKS = 11
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
 
@@ -129,9 +131,10 @@ def _read_in_turns(
 
 
 def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchLimits:
-    replica_id = request.replica_id
+    replica_id, replica_epoch = request.replica_id, -1
     if version >= _FIRST_WITH_REPLICA_STATE:
-        replica_id = request.replica_state.replica_id if request.replica_state is not None else CONSUMER
+        state = request.replica_state
+        replica_id, replica_epoch = (state.replica_id, state.replica_epoch) if state is not None else (CONSUMER, -1)
     if request.isolation_level not in (0, 1):
         raise InvalidRequestError(f"The isolation level must be 0 or 1, but it is {request.isolation_level}")
     return FetchLimits(
@@ -140,6 +143,8 @@ def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchL
         max_wait_ms=request.max_wait_ms,
         isolation=fetch_isolation(replica_id, request.isolation_level),
         replica_id=replica_id if replica_id >= 0 else CONSUMER,
+        replica_epoch=replica_epoch,
+        client_rack=request.rack_id if replica_id < 0 and version >= _FIRST_WITH_RACKS else None,
         api_version=version,
     )
 
@@ -299,6 +304,7 @@ class _Fetch:
             not self._incremental
             or result.slice is not None
             or read.diverging_epoch is not None
+            or read.preferred_replica is not None
             or result.high_watermark != fetched.sent_high_watermark
             or result.log_start_offset != fetched.sent_log_start
         )
@@ -319,6 +325,7 @@ def _requested(image: MetadataImage, topics: list[FetchTopic], by_id: bool) -> I
                 partition.partition_max_bytes,
                 partition.current_leader_epoch,
                 partition.last_fetched_epoch,
+                partition.log_start_offset,
             )
 
 
@@ -347,6 +354,8 @@ def _partition_data(read: PartitionRead, hints: LeaderHints[LeaderIdAndEpoch, No
         records=result.slice if result.slice is not None else b"",
         aborted_transactions=None,
     )
+    if read.preferred_replica is not None:
+        data.preferred_read_replica = read.preferred_replica
     if result.aborted is not None:
         data.aborted_transactions = [
             AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)

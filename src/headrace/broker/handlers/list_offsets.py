@@ -10,11 +10,16 @@ Behavior:
     timestamp -6   the earliest offset pending upload to tiered storage: none, offset -1
     any other      the first record with that timestamp or a later one; offset -1 if there is none
 
+A leader whose high watermark has not reached the start of its epoch responds to consumers with OFFSET_NOT_AVAILABLE
+(before version 5 LEADER_NOT_AVAILABLE), unless the offset is committed: its predecessor may have returned a later one
+(KIP-207).
+
 A partition that the request names twice gets INVALID_REQUEST. A large batch is decompressed in a thread.
 
 Version notes (1 to 11):
 - 2 has the isolation level (KIP-98)
 - 4 has leader epochs (KIP-320)
+- 5 has OFFSET_NOT_AVAILABLE (KIP-207)
 - 6 is flexible
 - 7 has timestamp -3 (KIP-734)
 - 8 has timestamp -4 (KIP-405)
@@ -32,10 +37,17 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.fetching import fetch_isolation
+from headrace.broker.partition import Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.yielding import InTurns, parts
 from headrace.common.config import INT_MAX
-from headrace.common.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
+from headrace.common.errors import (
+    InvalidRequestError,
+    KafkaError,
+    LeaderNotAvailableError,
+    OffsetNotAvailableError,
+    UnsupportedVersionError,
+)
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -57,6 +69,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
+_FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 _FIRST_VERSION_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -187,6 +200,7 @@ def _find_offset(
     log = partition.check_leader(requested.current_leader_epoch)
     end_offset = log.readable_end(isolation)
     if timestamp == LATEST:
+        _check_available(partition, isolation, version)
         result = FoundOffset(end_offset)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         result = FoundOffset(log.log_start_offset)
@@ -198,11 +212,11 @@ def _find_offset(
             position = log.max_timestamp(MAX_INLINE_BYTES)
         elif position is None:
             position = log.find_timestamp(timestamp, min_offset, MAX_INLINE_BYTES)
-        result = (
-            FoundOffset(position[1], position[0])
-            if position is not None and position[1] < end_offset
-            else FoundOffset(-1)
-        )
+        if position is not None and position[1] < end_offset:
+            result = FoundOffset(position[1], position[0])
+        else:
+            _check_available(partition, isolation, version)
+            result = FoundOffset(-1)
     epoch = log.epochs.epoch_for_offset(result.offset) if result.offset >= 0 else None
     return ListOffsetsPartitionResponse(
         partition_index=requested.partition_index,
@@ -210,3 +224,18 @@ def _find_offset(
         offset=result.offset,
         leader_epoch=epoch if epoch is not None else -1,
     )
+
+
+def _check_available(partition: Partition, isolation: FetchIsolation, version: int) -> None:
+    """Raises an error for consumers if the high watermark of a new leader may be behind that of its predecessor."""
+    start = partition.leader_epoch_start
+    log = partition.log
+    if isolation is FetchIsolation.LOG_END or start is None or log is None or log.high_watermark >= start:
+        return
+    message = (
+        f"Partition {partition.tp}: the high watermark {log.high_watermark} of the new leader has not reached the "
+        f"start of its epoch, {start}"
+    )
+    if version < _FIRST_WITH_OFFSET_NOT_AVAILABLE:
+        raise LeaderNotAvailableError(message)
+    raise OffsetNotAvailableError(message)

@@ -8,6 +8,8 @@ Behavior:
 - Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
   adds the partition. Clients use these versions only if the broker announces `transaction.version` 2.
 - Each partition succeeds or fails on its own. Internal topics are refused.
+- The first batch of a transaction for a partition may wait for a transaction coordinator on another broker. Later
+  requests of the connection are handled meanwhile; batches of the same producer for the same partition stay in order.
 - A large batch is decompressed in a thread, and later requests of its connection wait. Without a limit a few KB could
   take any amount of memory: a batch that is too large uncompressed gets MESSAGE_TOO_LARGE, and clients divide it.
 - If a record is invalid (without key in a compacted topic, or with a timestamp out of range), its whole batch is
@@ -27,8 +29,8 @@ Version notes (3 to 13):
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from headrace.broker.apis import NO_REPLY, HandlerResult, api
 from headrace.broker.batch_inflater import BatchInflater
@@ -37,6 +39,7 @@ from headrace.broker.dispatch import RequestContext
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transaction_verification import UnverifiedAppend
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
@@ -158,36 +161,71 @@ def _copy_records(topics: Sequence[TopicProduceData], appended: int) -> int:
 
 
 def _complete(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
-    if appends.large:
-        retained_bytes = sum(len(large.records) for large in appends.large)
-        return appends.context.run(_append_large(appends, batch_inflater), retained_bytes)
+    if not appends.later:
+        return appends.finish()
+    context = appends.context
+    retained_bytes = sum(len(later.records) for later in appends.later)
+    work = _append_later(appends, batch_inflater)
+    if all(later.unverified is not None for later in appends.later):
+        return context.run_concurrently(work, retained_bytes)
+    return context.run(work, retained_bytes)
+
+
+async def _append_later(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
+    """Completes a request with batches that wait: for the transaction coordinator, or to be decompressed in a thread,
+    one after the other."""
+    try:
+        for later in appends.later:
+            await _append_one(appends, later, batch_inflater)
+            if later.unverified is not None:
+                later.unverified.finish()
+    finally:
+        for later in appends.later:
+            if later.unverified is not None:
+                later.unverified.finish()
     return appends.finish()
 
 
-async def _append_large(appends: "_Appends", batch_inflater: BatchInflater) -> HandlerResult:
-    """Completes a request that has large batches. They are decompressed in a thread, one after the other."""
-    for large in appends.large:
-        validated: ValidatedBatches | KafkaError
+async def _append_one(appends: "_Appends", later: "_LaterAppend", batch_inflater: BatchInflater) -> None:
+    validate = later.validate
+    while True:
         try:
-            validated = await batch_inflater.run(partial(large.validate, large.records))
-        except MessageSizeTooLargeError as error:
-            validated = error
-            batch_inflater.log_rejected(appends.context, large.name, large.data.index, error)
+            if later.unverified is not None:
+                await later.unverified.wait()
+            appended: Buffer | ValidatedBatches = later.records
+            if validate is not None:
+                appended = await batch_inflater.run(partial(validate, later.records))
+            appends.complete(later, appended)
+            return
+        except LargeBatchError as error:
+            validate = error.validate
+        except UnverifiedBatchError as error:
+            later.unverified = error.append  # its transaction was open when it arrived, and has ended meanwhile
         except KafkaError as error:
-            validated = error
-        appends.complete(large, validated)
-        del validated  # only one large batch is in memory at a time
-    return appends.finish()
+            if isinstance(error, MessageSizeTooLargeError):
+                batch_inflater.log_rejected(appends.context, later.name, later.data.index, error)
+            appends.complete(later, error)
+            return
 
 
-class _LargeAppend(NamedTuple):
-    """A batch that must be decompressed in a thread before it can be appended, and the place of its response."""
+class UnverifiedBatchError(Exception):
+    """A batch has to wait for the transaction coordinator."""
+
+    def __init__(self, append: UnverifiedAppend):
+        super().__init__()
+        self.append = append
+
+
+@dataclass(slots=True, eq=False)
+class _LaterAppend:
+    """A batch that must be verified or decompressed before it can be appended, and the place of its response."""
 
     name: str | None
     data: PartitionProduceData
     records: bytearray
     """A copy, since the bytes of the request are valid only while its handler runs."""
-    validate: Callable[[bytearray], ValidatedBatches]
+    validate: Callable[[bytearray], ValidatedBatches] | None
+    unverified: UnverifiedAppend | None
     responses: list[PartitionProduceResponse]
     position: int
 
@@ -205,7 +243,7 @@ class _Appends:
         "context",
         "failed",
         "hints",
-        "large",
+        "later",
         "topics",
     )
 
@@ -228,7 +266,7 @@ class _Appends:
         self.context = context
         self.hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
         self.topics: list[TopicProduceResponse] = []
-        self.large: list[_LargeAppend] = []
+        self.later: list[_LaterAppend] = []
         """The batches that are left: the response of each is incomplete."""
         self.failed = False
 
@@ -249,26 +287,41 @@ class _Appends:
                 PartitionProduceResponse(index=data.index, base_offset=base_offset, log_start_offset=log_start_offset)
             )
             return
+        validate, unverified = None, None
         try:
-            response = self._append(name, data, data.records)
+            responses.append(self._append(name, data, data.records))
+            return
         except LargeBatchError as error:
-            assert data.records is not None
-            data.records = copy = bytearray(data.records)
-            self.large.append(_LargeAppend(name, data, copy, error.validate, responses, len(responses)))
-            response = PartitionProduceResponse(index=data.index)
-        responses.append(response)
+            validate = error.validate
+        except UnverifiedBatchError as error:
+            unverified = error.append
+        assert data.records is not None
+        data.records = copy = bytearray(data.records)
+        self.later.append(_LaterAppend(name, data, copy, validate, unverified, responses, len(responses)))
+        responses.append(PartitionProduceResponse(index=data.index))
 
-    def complete(self, large: _LargeAppend, validated: ValidatedBatches | KafkaError) -> None:
-        """Appends a batch after it was validated, and completes its response."""
-        if isinstance(validated, KafkaError):
-            response = self._rejected(large.name, large.data, validated, None)
+    def complete(
+        self,
+        later: _LaterAppend,
+        appended: Buffer | ValidatedBatches | KafkaError,
+    ) -> None:
+        """Appends a batch that has waited, or rejects it, and completes its response."""
+        if isinstance(appended, KafkaError):
+            response = self._rejected(later.name, later.data, appended, None)
         else:
-            response = self._append(large.name, large.data, validated)
-        large.responses[large.position] = response
+            response = self._append(later.name, later.data, appended, later.unverified)
+        later.responses[later.position] = response
 
     def _append(
-        self, name: str | None, data: PartitionProduceData, appended: Buffer | ValidatedBatches | None
+        self,
+        name: str | None,
+        data: PartitionProduceData,
+        appended: Buffer | ValidatedBatches | None,
+        unverified: UnverifiedAppend | None = None,
     ) -> PartitionProduceResponse:
+        """Appends a batch. `unverified` has waited for the transaction coordinator.
+
+        Raises LargeBatchError or UnverifiedBatchError, and appends nothing, if the batch has to wait."""
         records, acks, version = data.records, self._request.acks, self.context.api_version
         appending_to: Partition | None = None
         try:
@@ -279,13 +332,15 @@ class _Appends:
                 raise InvalidRecordError(f"Expected one record batch, got {size} bytes, fewer than a batch header has")
             _check_batch(header, size)
             if header.is_transactional:
-                self._transactions.check_append(partition, header, self._request.transactional_id, version)
+                self._check_transaction(partition, header, unverified)
             appending_to = partition
             _check_base_offset(header)
+            log = partition.log
+            high_watermark = log.high_watermark if log is not None else -1
             result = partition.append(appended, acks, max_inline_bytes=MAX_INLINE_BYTES)
         except KafkaError as error:
             return self._rejected(name, data, error, appending_to)
-        except LargeBatchError:
+        except (LargeBatchError, UnverifiedBatchError):
             raise
         except Exception:
             _logger.exception("Partition %s-%d: an append failed with an internal error", name, data.index)
@@ -297,10 +352,26 @@ class _Appends:
             log_append_time_ms=result.log_append_time_ms,
             log_start_offset=result.log_start_offset,
         )
-        self._replicas.appended(partition)
+        if log is None or log.high_watermark != high_watermark:
+            self._replicas.appended(partition)
+        else:
+            # Only followers can read the records so far. The produces that wait for them wait on: there may be many.
+            self._replicas.fetches.check_and_complete(partition)
         if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
             self._unreplicated.append(UnreplicatedAppend(partition, result.last_offset, response))
         return response
+
+    def _check_transaction(
+        self, partition: Partition, header: BatchHeader, unverified: UnverifiedAppend | None
+    ) -> None:
+        if unverified is not None:
+            unverified.check()
+            return
+        unverified = self._transactions.check_append(
+            partition, header, self._request.transactional_id, self.context.api_version
+        )
+        if unverified is not None:
+            raise UnverifiedBatchError(unverified)
 
     def _rejected(
         self, name: str | None, data: PartitionProduceData, error: KafkaError, appending_to: Partition | None

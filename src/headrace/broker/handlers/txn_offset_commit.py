@@ -1,5 +1,9 @@
 """TxnOffsetCommit: commits offsets of a group in a transaction. They take effect when the transaction commits.
 
+Behavior:
+- The group's partition must belong to the transaction (KIP-890), which would never end in it otherwise. The group
+  coordinator asks the transaction coordinator, which may be on another broker.
+
 Version notes (0 to 5):
 - 2 has leader epochs (KIP-320)
 - 3 is flexible, and has members with their generation (KIP-447)
@@ -14,23 +18,23 @@ from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
+from headrace.broker.transaction_verification import Operation
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
     InvalidGroupIdError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
     KafkaError,
+    KafkaStorageError,
     NotCoordinatorError,
-    ProducerFencedError,
-    TransactionAbortableError,
+    NotLeaderForPartitionError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.shard import CommitRequest, Offset, commit_error
-from headrace.coordinator.result import ProducerInfo
-from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
+from headrace.coordinator.group.shard import CommitRequest, GroupCoordinatorShard, Offset, commit_error
+from headrace.coordinator.result import CoordinatorResult, ProducerInfo
+from headrace.net.errors import KafkaConnectionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -71,12 +75,19 @@ async def handle(
     for part in parts(list(offsets.values()), PARTITIONS_PER_OPERATION):
         try:
             codes |= await _commit(coordinators, transactions, request, part, context.api_version)
-        except ProducerFencedError:
-            codes |= {tp: InvalidProducerEpochError.code for tp, *_ in part}
         except KafkaError as error:
-            codes |= {tp: commit_error(error) for tp, *_ in part}
+            codes |= dict.fromkeys((tp for tp, *_ in part), _code(error))
         await context.give_way()
     return await _response(request, context, codes)
+
+
+def _code(error: KafkaError) -> int:
+    if isinstance(error, KafkaConnectionError):
+        # The transaction coordinator cannot be reached. Producers retry this error, and keep the group coordinator.
+        return CoordinatorLoadInProgressError.code
+    if isinstance(error, NotLeaderForPartitionError | KafkaStorageError):
+        return NotCoordinatorError.code
+    return commit_error(error)
 
 
 async def _response(
@@ -110,33 +121,30 @@ async def _commit(
     partition = coordinators.group_partition(request.group_id)
     if partition not in coordinators.groups:
         raise NotCoordinatorError(f"This broker is not the coordinator of group {request.group_id!r}")
-    await _check_transaction(transactions, request, producer, TopicPartition(GROUP_TOPIC, partition), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
     )
-    return await coordinators.groups.call(partition, lambda shard: shard.commit_in_transaction(commit, producer))
+    verifier = transactions.verifier
+    guard = await verifier.verify(
+        transactions.find_partition(TopicPartition(GROUP_TOPIC, partition)),
+        producer,
+        request.transactional_id,
+        _operation(version),
+    )
+
+    def write(shard: GroupCoordinatorShard) -> CoordinatorResult[dict[TopicPartition, int]]:
+        if guard is not None:
+            guard.check()
+        return shard.commit_in_transaction(commit, producer)
+
+    try:
+        return await coordinators.groups.call(partition, write)
+    finally:
+        if guard is not None:
+            verifier.release(guard)
 
 
-async def _check_transaction(
-    transactions: Transactions,
-    request: TxnOffsetCommitRequest,
-    producer: ProducerInfo,
-    tp: TopicPartition,
-    version: int,
-) -> None:
-    """Checks that the group's partition belongs to the transaction (KIP-890).
-
-    The transaction would never end in a partition that does not belong to it.
-    """
-    coordinator_partition = transactions.partition_of(request.transactional_id)
+def _operation(version: int) -> Operation:
     if version >= _FIRST_THAT_ADDS_PARTITIONS:
-        await transactions.runtime.call(
-            coordinator_partition,
-            lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
-        )
-    elif (
-        transactions.verifies
-        and not transactions.runtime.shard(coordinator_partition).verify(request.transactional_id, producer, [tp])[tp]
-    ):
-        kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
-        raise kind(f"Partition {tp} was not added to the transaction of {request.transactional_id!r}")
+        return Operation.ADD
+    return Operation.VERIFY_ABORTABLE if version >= _FIRST_WITH_ABORTABLE else Operation.VERIFY

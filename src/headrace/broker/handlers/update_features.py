@@ -1,7 +1,7 @@
 """UpdateFeatures: no feature can be updated, as in Kafka 3.9 with ZooKeeper, whose brokers support none.
 
 Behavior:
-- Each feature gets INVALID_REQUEST. The level of `transaction.version` is fixed, although ApiVersions announces it.
+- Each feature gets INVALID_REQUEST. `cluster.features` says which level of `transaction.version` a cluster has.
 
 Other APIs of the Raft quorum (DescribeQuorum, AddRaftVoter, UnregisterBroker and so on) are not announced. A request
 of such an API closes the connection, as with ZooKeeper.

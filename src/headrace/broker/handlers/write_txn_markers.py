@@ -2,6 +2,9 @@
 
 The tool that aborts hanging transactions uses it as well.
 
+Behavior:
+- All markers of a request are appended at once. The response follows when the in-sync replicas have all of them.
+
 Version notes (1 to 2): 1 is flexible, 2 has the client's transaction version (KIP-890).
 """
 
@@ -35,42 +38,44 @@ from headrace.protocol.messages.write_txn_markers import (
 async def handle(
     request: WriteTxnMarkersRequest, context: RequestContext, *, transactions: Transactions
 ) -> WriteTxnMarkersResponse:
+    written: list[asyncio.Future[int]] = []
+    """The error codes, in the order of the request."""
+    for marker in request.markers:
+        for topic in marker.topics:
+            for partition in topic.partition_indexes:
+                written.append(_write(transactions, marker, TopicPartition(topic.name, partition)))
+                await context.give_way()
+    codes = iter(await asyncio.gather(*written))
     markers: list[WritableTxnMarkerResult] = []
     for marker in request.markers:
-        markers.append(await _write(transactions, marker, context))
-        await context.give_way()
+        topics: list[WritableTxnMarkerTopicResult] = []
+        for topic in marker.topics:
+            partitions = [
+                WritableTxnMarkerPartitionResult(partition_index=partition, error_code=next(codes))
+                for partition in topic.partition_indexes
+            ]
+            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+            await context.give_way()
+        markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
     return WriteTxnMarkersResponse(markers=markers)
 
 
-async def _write(
-    transactions: Transactions, marker: WritableTxnMarker, context: RequestContext
-) -> WritableTxnMarkerResult:
-    topics: list[WritableTxnMarkerTopicResult] = []
-    for topic in marker.topics:
-        await context.give_way()
-        partitions: list[WritableTxnMarkerPartitionResult] = []
-        for partition in topic.partition_indexes:
-            code = await _write_one(transactions, marker, TopicPartition(topic.name, partition))
-            partitions.append(WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code))
-            await context.give_way()
-        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
-    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
-
-
-async def _write_one(transactions: Transactions, marker: WritableTxnMarker, tp: TopicPartition) -> int:
-    if marker.producer_id < 0 or marker.producer_epoch < 0:
-        return InvalidRequestError.code
+def _write(transactions: Transactions, marker: WritableTxnMarker, tp: TopicPartition) -> "asyncio.Future[int]":
+    """Appends a marker to a partition. The result is the error code when the in-sync replicas have the marker."""
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def done(error: KafkaError | None) -> None:
         if not written.done():
             written.set_result(0 if error is None else _code(error))
 
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        done(InvalidRequestError("A marker must have a producer id and epoch"))
+        return written
     producer = ProducerInfo(marker.producer_id, marker.producer_epoch)
     transactions.write_marker(
         tp, producer, marker.transaction_result, marker.coordinator_epoch, marker.transaction_version, done
     )
-    return await written
+    return written
 
 
 def _code(error: KafkaError) -> int:

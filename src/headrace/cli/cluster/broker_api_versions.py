@@ -11,8 +11,8 @@ from headrace.protocol.apis import APIS, ApiKey
 
 _UNSUPPORTED = "UNSUPPORTED"
 _KEYS = frozenset(int(key) for key in APIS)
-_CONTROLLER_APIS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-"""APIs that only controllers serve. No UNSUPPORTED line is printed for them."""
+_CONTROLLER_APIS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
+"""APIs of controllers, and of brokers in ZooKeeper mode. No UNSUPPORTED line is printed for them."""
 
 
 @click.command("broker-api-versions", cls=Tool)

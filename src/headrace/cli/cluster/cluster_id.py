@@ -2,13 +2,13 @@
 
 import click
 
-from headrace.cli.common.connection import Connection, connection_options
+from headrace.cli.common.connection import Connection, cluster_tool_options
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.tool import Failure, Tool
 
 
 @click.command("cluster-id", cls=Tool)
-@connection_options
+@cluster_tool_options
 @json_option
 def cluster_id(connection: Connection, as_json: bool) -> None:
     """Show the cluster id."""

@@ -7,6 +7,10 @@ Prints one line to standard output when the broker accepts clients:
 Logs to standard error. The first SIGTERM, SIGINT or SIGHUP starts a clean shutdown with exit code 0. A second one ends
 the process at once, and the next start recovers the logs. If the broker cannot start, the process prints one line and
 exits with 1. A wrong command line exits with 2.
+
+With `--processes N`, the process is the parent of N brokers (`broker.processes`). It prints the `ready` line with all
+their addresses. The first signal stops them one after the other. The parent starts each broker as `headrace server
+--supervised`: that ends when its standard input is closed, because then the parent is gone.
 """
 
 import asyncio
@@ -17,12 +21,16 @@ import platform
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from headrace import __version__
+from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
+from headrace.common.ids import make_random
 from headrace.common.logs import set_up_logging
 from headrace.common.properties import read_properties
 
@@ -50,8 +58,26 @@ EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "hea
     is_flag=True,
     help="Print a commented server.properties with every config and its default, and exit.",
 )
-def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...], print_config: bool) -> None:
-    """Run a broker.
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1, max=1000),
+    metavar="N",
+    help="Run N brokers of one cluster, each in its own process, and restart those that end.",
+)
+@click.option(
+    "--supervised", metavar="NAME", hidden=True, help="End when the standard input is closed; log lines have this name."
+)
+@click.option("--store", metavar="SOCKET", hidden=True, help="The socket of the parent's coordination store.")
+def server(
+    file: str | None,
+    overrides: tuple[str, ...],
+    levels: tuple[str, ...],
+    print_config: bool,
+    processes: int | None,
+    supervised: str | None,
+    store: str | None,
+) -> None:
+    """Run a broker, or several with --processes.
 
     FILE is a server.properties in the format of Apache Kafka. Without a FILE, the broker forms its own cluster,
     listens on 127.0.0.1:9092 and stores its data in ./headrace-data.
@@ -65,14 +91,42 @@ def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
             BrokerConfig.from_properties(properties)
             click.echo(config_template(properties), nl=False)
             return
-        set_up_logging(levels)
+        set_up_logging(levels, source=supervised or ("" if processes is None else "parent"))
         from headrace.broker.config.broker import BrokerConfig  # imported late: a wrong command line fails faster
 
+        if processes is not None:
+            sys.exit(_run_processes(properties, processes, file, overrides, levels))
         config = BrokerConfig.load(properties)
     except (HeadraceError, OSError) as error:
         _fail(error)
     raise_file_limit()
-    sys.exit(asyncio.run(_serve(config)))
+    sys.exit(asyncio.run(_serve(config, supervised is not None, None if store is None else Path(store))))
+
+
+def _run_processes(
+    properties: dict[str, str], count: int, file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
+) -> int:
+    """Runs several brokers as child processes."""
+    from headrace.broker.processes.layout import BrokerLayout, plan_processes
+    from headrace.broker.processes.supervisor import Supervisor
+
+    layout = plan_processes(properties, count)
+
+    def command_of(broker: BrokerLayout) -> list[str]:
+        command = [sys.executable, "-m", "headrace", "server", "--supervised", broker.name]
+        command += [] if file is None else [file]
+        for override in (*overrides, *(f"{key}={value}" for key, value in broker.overrides.items())):
+            command += ["--override", override]
+        for level in levels:
+            command += ["--log-level", level]
+        return command if layout.socket is None else [*command, "--store", str(layout.socket)]
+
+    async def run() -> None:
+        supervisor = Supervisor(layout, command_of, SystemClock(), make_random())
+        await supervisor.run(_stop_on_signals(), lambda addresses: _print_line(f"ready {addresses}"))
+
+    asyncio.run(run())
+    return 0
 
 
 def collect_properties(file: str | None, overrides: tuple[str, ...]) -> dict[str, str]:
@@ -104,15 +158,30 @@ def _fail(error: BaseException) -> NoReturn:
     sys.exit(1)
 
 
-async def _serve(config: "BrokerConfig") -> int:
+async def _serve(config: "BrokerConfig", supervised: bool, store: Path | None) -> int:
+    from headrace.broker.environment import BrokerEnvironment, RemoteStoreOpener
     from headrace.broker.server import Broker
 
-    _logger.info("Starting Headrace %s on Python %s, broker %d", __version__, platform.python_version(), config.node_id)
+    open_remote = None if store is None else RemoteStoreOpener(store)
+
+    broker_id = str(config.node_id) if config.has_node_id else "with a generated id"
+    _logger.info("Starting Headrace %s on Python %s, broker %s", __version__, platform.python_version(), broker_id)
     for note in config.notes:
         _logger.info("%s", note)
     stop_requested = _stop_on_signals()
     gc.disable()  # the start creates objects that live until shutdown; with many partitions, scanning them takes long
-    broker = Broker(config)
+    broker = Broker(config, None if open_remote is None else BrokerEnvironment(open_store=open_remote))
+    parent_lost = asyncio.Event()
+    if supervised:
+
+        def on_parent_lost() -> None:
+            _logger.error("The parent process has ended, so this broker stops")
+            parent_lost.set()
+            if open_remote is not None:
+                open_remote.abandon()
+            stop_requested.set()
+
+        await _watch_parent(on_parent_lost)
     starting = asyncio.create_task(broker.start())
     stopping = asyncio.create_task(stop_requested.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -134,8 +203,18 @@ async def _serve(config: "BrokerConfig") -> int:
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     failed.cancel()
-    await broker.stop()
+    await broker.stop(hand_over=not parent_lost.is_set())
     return 1 if broker.failed.is_set() else 0
+
+
+async def _watch_parent(on_end: Callable[[], None]) -> None:
+    """Calls a function when the standard input is closed: it is a pipe of the parent."""
+
+    class Lifeline(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+            on_end()
+
+    await asyncio.get_running_loop().connect_read_pipe(Lifeline, sys.stdin)
 
 
 def _print_line(line: str) -> None:

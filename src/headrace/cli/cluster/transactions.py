@@ -324,8 +324,6 @@ def hanging(
     admin: "Admin", before_ms: int, broker_id: int | None, topic: str | None, partition: int | None
 ) -> list[Hanging]:
     """Returns transactions that opened in a partition before a time and that no coordinator has as open."""
-    from headrace.common.errors import TransactionalIdNotFoundError
-
     broker_ids = [broker.id for broker in admin.describe_cluster().brokers]
     if broker_id is not None and broker_id not in broker_ids:
         raise Failure(f"Broker {broker_id} does not exist; the cluster has {', '.join(map(str, broker_ids))}")
@@ -340,6 +338,15 @@ def hanging(
     ]
     if topic is not None and not partitions:
         raise Failure(f"Topic {topic} does not exist or has no such partition")
+    return hanging_in(admin, partitions, before_ms, broker_id)
+
+
+def hanging_in(
+    admin: "Admin", partitions: Sequence[TopicPartition], before_ms: int, broker_id: int | None = None
+) -> list[Hanging]:
+    """Returns the hanging transactions of some partitions, as their leaders or one broker know them."""
+    from headrace.common.errors import TransactionalIdNotFoundError
+
     states = admin.describe_producers(partitions, broker_id) if partitions else {}
     suspects = [
         Hanging(tp, producer)

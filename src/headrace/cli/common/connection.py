@@ -230,21 +230,32 @@ def connection_options(function: F) -> F:
     return _connection_options(function, required=True)
 
 
+def cluster_tool_options(function: F) -> F:
+    """Like `connection_options`, also with the names that only `kafka-cluster.sh` has: `-b`, `--config` and `-c`."""
+    return _connection_options(function, required=True, server_flags=("-b",), config_flags=("--config", "-c"))
+
+
 def optional_connection_options(function: F) -> F:
     """Like `connection_options`, for a tool that can also run without a cluster."""
     return _connection_options(function, required=False)
 
 
-def _connection_options(function: F, required: bool) -> F:
+def _connection_options(
+    function: F, required: bool, server_flags: tuple[str, ...] = (), config_flags: tuple[str, ...] = ()
+) -> F:
     def command(*args: Any, bootstrap_server: str | None, command_config: dict[str, str], **options: Any) -> Any:
         return function(*args, connection=Connection(bootstrap_server or "", command_config), **options)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     text = "A property file with client configs, such as timeouts and TLS."
-    command = click.option("--command-config", metavar="FILE", callback=read_client_config, help=text)(command)
+    command = click.option(
+        "--command-config", *config_flags, "command_config", metavar="FILE", callback=read_client_config, help=text
+    )(command)
     text = "The brokers to bootstrap from."
-    decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
+    decorate = click.option(
+        "--bootstrap-server", *server_flags, "bootstrap_server", metavar="HOST:PORT[,...]", required=required, help=text
+    )
     return decorate(command)  # type: ignore[return-value]
 
 

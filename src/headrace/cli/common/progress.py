@@ -31,6 +31,10 @@ class Progress:
     def _now(self) -> float:
         return self._clock.monotonic()
 
+    @property
+    def is_shown(self) -> bool:
+        return self._shown
+
     def add(self, count: int, note: Callable[[], str] | None = None) -> None:
         """Adds to the count. Calls `note` only when it updates the line."""
         self.done += count

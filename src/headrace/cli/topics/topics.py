@@ -2,10 +2,13 @@
 
 With `--create`, `--topic` is a name. With other actions it is a regular expression, and selects all matching topics.
 The output for scripts is the same as that of Kafka's tool: names, or lines of tab-separated `Name: value`.
+
+`--describe` counts neither the replicas that a reassignment adds in the replication factor, nor as out of sync.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -15,14 +18,17 @@ from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import Styled, is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.progress import in_parts
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, exactly_one, only_with
-from headrace.common.errors import HeadraceError
+from headrace.common.errors import ClusterAuthorizationFailedError, HeadraceError, UnsupportedVersionError
 from headrace.common.ids import ZERO_UUID, Uuid
+from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
-    from headrace.client.admin.types import PartitionDescription, TopicDescription
+    from headrace.client.admin.types import OngoingReassignment, PartitionDescription, TopicDescription
 
 _AT_ONCE = 100
+_REASSIGNMENTS_TIMEOUT_MS = 10_000
+"""How long `--describe` waits for the controller, which alone knows the reassignments."""
 _FILTERS = {
     "under_replicated_partitions": "with replicas out of sync",
     "unavailable_partitions": "without a leader",
@@ -282,6 +288,36 @@ def _uuid(text: str) -> Uuid:
         raise click.UsageError(f"--topic-id {text!r}: expected 22 characters, as printed by --describe") from None
 
 
+@dataclass(frozen=True)
+class _Partition:
+    """A partition and its reassignment."""
+
+    topic: str
+    description: "PartitionDescription"
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    is_reassigned: bool
+
+    @property
+    def replication_factor(self) -> int:
+        """The number of replicas without those that a reassignment adds."""
+        return len(set(self.description.replicas) - set(self.adding))
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.description.isr) < self.replication_factor
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A topic with the partitions to show."""
+
+    topic: "TopicDescription"
+    overrides: "dict[str, str | None]"
+    replication_factor: int
+    partitions: list[_Partition]
+
+
 def _describe(
     admin: "Admin", topics: "Sequence[TopicDescription]", partition_filter: str, only_overridden: bool, as_json: bool
 ) -> None:
@@ -290,113 +326,142 @@ def _describe(
     described = []
     resources = {topic.name: ConfigResource("topic", topic.name) for topic in topics}
     configs = admin.describe_configs(resources.values()) if resources else {}
+    live = {broker.id for broker in admin.describe_cluster().brokers} if topics else set()
+    reassignments = _reassignments(admin) if topics else {}
     for topic in topics:
         entries = configs[resources[topic.name]].entries
         overrides = {name: entry.value for name, entry in entries.items() if not entry.is_default}
         if only_overridden and not any(entry.source.name.startswith("DYNAMIC_TOPIC") for entry in entries.values()):
             continue
         min_isr = int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
-        partitions = [
-            partition for partition in topic.partitions if _matches_filter(partition, partition_filter, min_isr)
+        partitions = [_partition(topic.name, partition, reassignments) for partition in topic.partitions]
+        selected = [
+            partition for partition in partitions if _matches_filter(partition, partition_filter, min_isr, live)
         ]
-        if partition_filter and not partitions:
+        if partition_filter and not selected:
             continue
-        described.append((topic, overrides, partitions))
+        replication_factor = partitions[0].replication_factor if partitions else 0
+        described.append(_Described(topic, overrides, replication_factor, selected))
     if as_json:
-        print_json([_as_json(topic, overrides, partitions) for topic, overrides, partitions in described])
+        print_json([_as_json(one) for one in described])
     elif is_terminal():
         _print_for_people(described, with_partitions=not only_overridden)
     else:
-        for topic, overrides, partitions in described:
+        for one in described:
             if not partition_filter:
-                configs_text = ",".join(f"{name}={value}" for name, value in overrides.items())
+                configs_text = ",".join(f"{name}={value}" for name, value in one.overrides.items())
                 click.echo(
-                    f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}\t"
-                    f"ReplicationFactor: {_replicas(topic)}\tConfigs: {configs_text}"
+                    f"Topic: {one.topic.name}\tTopicId: {one.topic.topic_id}\t"
+                    f"PartitionCount: {len(one.topic.partitions)}\tReplicationFactor: {one.replication_factor}\t"
+                    f"Configs: {configs_text}"
                 )
             if not only_overridden:
-                for partition in partitions:
-                    click.echo(_partition_line(topic.name, partition))
+                for partition in one.partitions:
+                    click.echo(_partition_line(partition))
 
 
-def _matches_filter(partition: "PartitionDescription", partition_filter: str, min_isr: int) -> bool:
-    in_sync = len(partition.isr)
+def _reassignments(admin: "Admin") -> "dict[TopicPartition, OngoingReassignment]":
+    """Returns the reassignments in progress; none if the cluster or the user's rights do not allow to list them."""
+    from headrace.client.errors import KafkaTimeoutError
+
+    try:
+        return admin.list_partition_reassignments(timeout_ms=_REASSIGNMENTS_TIMEOUT_MS)
+    except (UnsupportedVersionError, ClusterAuthorizationFailedError):
+        return {}
+    except KafkaTimeoutError as error:
+        click.echo(f"Replicas that a reassignment adds count as missing, it could not be listed: {error}", err=True)
+        return {}
+
+
+def _partition(
+    topic: str, description: "PartitionDescription", reassignments: "Mapping[TopicPartition, OngoingReassignment]"
+) -> _Partition:
+    found = reassignments.get(TopicPartition(topic, description.partition))
+    if found is None:
+        return _Partition(topic, description, (), (), is_reassigned=False)
+    return _Partition(topic, description, found.adding_replicas, found.removing_replicas, is_reassigned=True)
+
+
+def _matches_filter(partition: _Partition, partition_filter: str, min_isr: int, live: set[int]) -> bool:
+    leader, in_sync = partition.description.leader, len(partition.description.isr)
     if partition_filter == "under_replicated_partitions":
-        return in_sync < len(partition.replicas)
+        return partition.is_under_replicated
     if partition_filter == "unavailable_partitions":
-        return partition.leader < 0
+        return leader not in live
     if partition_filter == "under_min_isr_partitions":
-        return in_sync < min_isr
+        return leader < 0 or in_sync < min_isr
     if partition_filter == "at_min_isr_partitions":
         return in_sync == min_isr
     return True
-
-
-def _replicas(topic: "TopicDescription") -> int:
-    return len(topic.partitions[0].replicas) if topic.partitions else 0
 
 
 def _ids(brokers: Iterable[int] | None) -> str:
     return "N/A" if brokers is None else ",".join(map(str, brokers))
 
 
-def _partition_line(name: str, partition: "PartitionDescription") -> str:
-    leader = "none" if partition.leader < 0 else str(partition.leader)
+def _partition_line(partition: _Partition) -> str:
+    description = partition.description
+    leader = "none" if description.leader < 0 else str(description.leader)
+    changes = (
+        f"\tAdding Replicas: {_ids(partition.adding)}\tRemoving Replicas: {_ids(partition.removing)}"
+        if partition.is_reassigned
+        else ""
+    )
     return (
-        f"\tTopic: {name}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {_ids(partition.replicas)}\t"
-        f"Isr: {_ids(partition.isr)}\tElr: {_ids(partition.eligible_leaders)}\t"
-        f"LastKnownElr: {_ids(partition.last_known_eligible_leaders)}"
+        f"\tTopic: {partition.topic}\tPartition: {description.partition}\tLeader: {leader}\t"
+        f"Replicas: {_ids(description.replicas)}\tIsr: {_ids(description.isr)}{changes}\t"
+        f"Elr: {_ids(description.eligible_leaders)}\tLastKnownElr: {_ids(description.last_known_eligible_leaders)}"
     )
 
 
-def _as_json(
-    topic: "TopicDescription", overrides: "dict[str, str | None]", partitions: "list[PartitionDescription]"
-) -> dict[str, object]:
+def _as_json(described: _Described) -> dict[str, object]:
+    topic = described.topic
     return {
         "topic": topic.name,
         "topic_id": str(topic.topic_id),
         "internal": topic.is_internal,
         "partition_count": len(topic.partitions),
-        "replication_factor": _replicas(topic),
-        "configs": overrides,
+        "replication_factor": described.replication_factor,
+        "configs": described.overrides,
         "partitions": [
             {
-                "partition": partition.partition,
-                "leader": partition.leader,
-                "replicas": partition.replicas,
-                "isr": partition.isr,
+                "partition": partition.description.partition,
+                "leader": partition.description.leader,
+                "replicas": partition.description.replicas,
+                "isr": partition.description.isr,
+                "adding_replicas": partition.adding,
+                "removing_replicas": partition.removing,
             }
-            for partition in partitions
+            for partition in described.partitions
         ],
     }
 
 
-def _print_for_people(
-    described: "list[tuple[TopicDescription, dict[str, str | None], list[PartitionDescription]]]", with_partitions: bool
-) -> None:
-    for number, (topic, overrides, partitions) in enumerate(described):
+def _print_for_people(described: list[_Described], with_partitions: bool) -> None:
+    for number, one in enumerate(described):
         if number:
             click.echo()
-        summary = f"{len(topic.partitions)} partitions, {_replicas(topic)} replicas, id {topic.topic_id}"
+        topic = one.topic
+        summary = f"{len(topic.partitions)} partitions, {one.replication_factor} replicas, id {topic.topic_id}"
         click.echo(f"{styled(topic.name, bold=True, fg='cyan')}  {summary}")
-        for name, value in overrides.items():
+        for name, value in one.overrides.items():
             click.echo(f"  {name} = {value}")
         if with_partitions:
-            _print_partitions(partitions)
+            _print_partitions(one.partitions)
 
 
-def _print_partitions(partitions: "list[PartitionDescription]") -> None:
-    print_table(
-        ("PARTITION", "LEADER", "REPLICAS", "IN SYNC"),
-        [
-            (
-                partition.partition,
-                Styled("none", fg="red") if partition.leader < 0 else partition.leader,
-                _ids(partition.replicas),
-                Styled(_ids(partition.isr), fg="red")
-                if len(partition.isr) < len(partition.replicas)
-                else _ids(partition.isr),
-            )
-            for partition in partitions
-        ],
-    )
+def _print_partitions(partitions: list[_Partition]) -> None:
+    with_changes = any(partition.is_reassigned for partition in partitions)
+    rows = []
+    for partition in partitions:
+        description = partition.description
+        in_sync = _ids(description.isr)
+        row = (
+            description.partition,
+            Styled("none", fg="red") if description.leader < 0 else description.leader,
+            _ids(description.replicas),
+            Styled(in_sync, fg="red") if partition.is_under_replicated else in_sync,
+        )
+        rows.append((*row, _ids(partition.adding), _ids(partition.removing)) if with_changes else row)
+    columns = ("PARTITION", "LEADER", "REPLICAS", "IN SYNC")
+    print_table((*columns, "ADDING", "REMOVING") if with_changes else columns, rows)

@@ -74,9 +74,14 @@ class Admin:
     list_config_resources = _blocking(AdminCore.list_config_resources)
 
     describe_cluster = _blocking(AdminCore.describe_cluster)
+    unregister_broker = _blocking(AdminCore.unregister_broker)
     describe_log_dirs = _blocking(AdminCore.describe_log_dirs)
     api_versions = _blocking(AdminCore.api_versions)
     describe_features = _blocking(AdminCore.describe_features)
+
+    alter_partition_reassignments = _blocking(AdminCore.alter_partition_reassignments)
+    list_partition_reassignments = _blocking(AdminCore.list_partition_reassignments)
+    elect_leaders = _blocking(AdminCore.elect_leaders)
 
     list_groups = _blocking(AdminCore.list_groups)
     describe_groups = _blocking(AdminCore.describe_groups)

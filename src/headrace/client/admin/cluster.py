@@ -14,6 +14,7 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from headrace.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 class ClusterAdmin(AdminBase):
@@ -59,6 +60,18 @@ class ClusterAdmin(AdminBase):
         view = await self.core.metadata.update_brokers(self._timeout_ms(None))
         brokers = tuple(BrokerDescription(node.id, node.host, node.port, node.rack) for node in view.nodes.values())
         return ClusterDescription(view.cluster_id, view.controller_id, brokers)
+
+    async def unregister_broker(self, broker_id: int, *, timeout_ms: float | None = None) -> None:
+        """Removes a broker that does not run any more from a cluster with KRaft.
+
+        With ZooKeeper, and in Headrace, a broker is registered only while it runs: UnsupportedVersionError.
+        """
+
+        async def attempt() -> None:
+            response: UnregisterBrokerResponse = await self._to_any(UnregisterBrokerRequest(broker_id=broker_id))
+            check(response.error_code, response.error_message)
+
+        await self._call_with_retries(attempt, timeout_ms, f"unregistering broker {broker_id}")
 
     async def describe_log_dirs(
         self,

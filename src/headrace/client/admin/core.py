@@ -7,19 +7,23 @@ from typing import TypeVar, Unpack
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
+from headrace.client.admin.reassignments import ReassignmentsAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.keywords import AdminKeywords
 from headrace.client.config.types import AdminConfig
 from headrace.client.core import ClientCore
+from headrace.common.clock import Clock
+from headrace.common.ids import Random
+from headrace.net.dialer import Dialer
 
 __all__ = ["AdminCore"]
 
 Self = TypeVar("Self", bound="AdminCore")
 
 
-class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin):
+class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, ReassignmentsAdmin, GroupsAdmin, TransactionsAdmin):
     """Administers a cluster. Every call is a coroutine.
 
         async with headrace.aio.Admin(bootstrap_servers="localhost:9092") as admin:
@@ -33,8 +37,20 @@ class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Transactio
     instead. `timeout_ms` limits the whole call including retries. The default is `default.api.timeout.ms`.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
-        self.core = ClientCore(ADMIN_KEYS.load(config, **keywords), allow_auto_create=False)
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        dialer: Dialer | None = None,
+        **keywords: Unpack[AdminKeywords],
+    ):
+        """`clock`, `random` and `dialer` replace time, randomness and sockets in tests."""
+        self.core = ClientCore(
+            ADMIN_KEYS.load(config, **keywords), clock=clock, random=random, dialer=dialer, allow_auto_create=False
+        )
 
     @property
     def config(self) -> AdminConfig:

@@ -20,6 +20,7 @@ __all__ = [
     "AlterConfigOp",
     "AlteredConfig",
     "AlteredOffset",
+    "AlteredReassignment",
     "BrokerDescription",
     "ClusterDescription",
     "ConfigDescription",
@@ -33,6 +34,8 @@ __all__ = [
     "DeletedGroup",
     "DeletedRecords",
     "DeletedTopic",
+    "ElectedLeader",
+    "ElectionType",
     "FencedProducer",
     "GroupDescription",
     "GroupListing",
@@ -45,6 +48,7 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "OffsetSpec",
+    "OngoingReassignment",
     "PartitionDescription",
     "PartitionProducers",
     "ProducerState",
@@ -408,6 +412,42 @@ class LogDirDescription:
     """The size of its volume, or -1 if the broker does not return it."""
     usable_bytes: int = -1
     is_cordoned: bool = False
+    error: KafkaError | None = None
+
+
+# ---- placement of partitions
+
+
+class ElectionType(IntEnum):
+    """Which replica becomes leader."""
+
+    PREFERRED = 0
+    """The first replica, if it is in sync."""
+    UNCLEAN = 1
+    """Of a partition without leader: an in-sync replica, or else any live one, which may lack acknowledged records."""
+
+
+@dataclass(frozen=True)
+class AlteredReassignment:
+    """The result of starting or cancelling a reassignment."""
+
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True)
+class OngoingReassignment:
+    """A partition that is being moved to other brokers."""
+
+    replicas: tuple[int, ...]
+    """The target replicas, then the ones to be removed."""
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ElectedLeader:
+    """The result of a leader election."""
+
     error: KafkaError | None = None
 
 

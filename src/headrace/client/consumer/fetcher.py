@@ -420,7 +420,7 @@ class Fetcher:
         error = error_for(code)
         assert error is not None
         if code == OffsetOutOfRangeError.code:
-            self._handle_out_of_range(node_id, state)
+            self._handle_out_of_range(node_id, partition)
         elif is_stale_metadata(error):
             _logger.debug("Partition %s: fetch from broker %d failed: %s", state.tp, node_id, error)
             state.clear_preferred_replica()
@@ -439,11 +439,15 @@ class Fetcher:
             )
             self._back_off(state)
 
-    def _handle_out_of_range(self, node_id: int, state: PartitionState) -> None:
+    def _handle_out_of_range(self, node_id: int, partition: _InFlight) -> None:
+        state = partition.state
         info = self._metadata.view.partition(state.tp)
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
             # A follower may not have this offset yet, or no longer: fetch from the leader (KIP-392).
             state.clear_preferred_replica()
+            self._back_off(state)
+        elif info is not None and info.leader_epoch > partition.request.leader_epoch:
+            # The answer is that of a former leader: validate the position with the new one.
             self._back_off(state)
         elif self._buffer.has(state.tp):
             # The user has not consumed the buffered records before this offset.

@@ -356,11 +356,16 @@ class OffsetFetcher:
     def check_leader(self, state: PartitionState, leader_epoch: int) -> bool:
         """Returns True if the partition can be fetched from the leader of this epoch. Otherwise starts to validate the
         position. The caller holds the lock."""
-        if leader_epoch <= state.leader_epoch or leader_epoch == NO_EPOCH:
+        if leader_epoch in (state.leader_epoch, NO_EPOCH):
             return True
         if state.position_epoch == NO_EPOCH:
             state.validated(leader_epoch)
             return True
+        if state.leader_epoch == NO_EPOCH and leader_epoch < state.position_epoch:
+            # The position was committed, or sought to, with a later epoch: this leader was replaced, and may lack the
+            # records before the position.
+            self._loop.call_soon(self._metadata.note_leader_epoch, state.tp, state.position_epoch)
+            return False
         if state.state is FetchState.ACTIVE:
             state.validate()
             self._loop.call_soon(self.send_requests)

@@ -277,8 +277,8 @@ class ProducerCore:
     # ---- closing
 
     async def close(self, timeout: float | None = None) -> None:
-        """Sends the queued records for at most `timeout` seconds, fails the others and closes all connections. A
-        cancelled `close` does not wait for queued records."""
+        """Sends the queued records and ends the transaction for at most `timeout` seconds, fails the other records and
+        closes all connections. A cancelled `close` does not wait."""
         if self._is_closed:
             return
         closed = IllegalStateError("Cannot perform operation after producer has been closed")
@@ -286,8 +286,8 @@ class ProducerCore:
         try:
             if timeout != 0:
                 async with asyncio.timeout(timeout):
-                    if self.transactions is not None and self.transactions.is_open:
-                        await self.transactions.abort()
+                    if self.transactions is not None:
+                        await self.transactions.close()
                     await self.flush()
         except TimeoutError:
             _logger.warning(

@@ -63,6 +63,7 @@ T = TypeVar("T")
 
 _PRODUCE_VERSION_2 = 12
 _SEND_OFFSETS = "send_offsets_to_transaction"
+_COMMIT, _ABORT = "commit_transaction", "abort_transaction"
 _CONCURRENT_SECONDS = 0.02
 """The retry interval while the coordinator still completes the previous transaction."""
 
@@ -289,13 +290,20 @@ class TransactionManager(IdempotenceManager):
 
     async def commit(self) -> None:
         """Commits the transaction. Returns when all its records and the commit are written."""
-        await self._operation("commit_transaction", (_S.IN_TRANSACTION,), self._commit)
+        await self._operation(_COMMIT, (_S.IN_TRANSACTION,), self._commit)
 
     async def abort(self) -> None:
         """Aborts the transaction."""
         if self._pending is not None and self._pending[0] == _SEND_OFFSETS:
             await asyncio.wait([self._pending[1]])  # the caller timed out; late offsets would belong to no transaction
-        await self._operation("abort_transaction", (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR), self._abort)
+        await self._operation(_ABORT, (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR), self._abort)
+
+    async def close(self) -> None:
+        """Completes a commit or abort whose caller timed out. Aborts the transaction if it is still open afterwards."""
+        if self._pending is not None and self._pending[0] in (_COMMIT, _ABORT):
+            await asyncio.wait([self._pending[1]])
+        if self.is_open:
+            await self.abort()
 
     def _expect(self, method: str, states: tuple[TransactionState, ...]) -> None:
         if self.error is not None and self.state not in states:

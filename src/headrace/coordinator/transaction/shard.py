@@ -4,7 +4,7 @@
     AddPartitions    starts a transaction, or adds partitions to it
     End              prepare ──► (committed) ──► markers to all partitions ──► (all written) ──► complete
 
-The decision of a prepared transaction is final. The coordinator sends the markers when the prepare record is committed,
+The decision of a prepared transaction is final when its record is committed. The coordinator sends the markers then,
 and again after each load. So a crash between two steps only repeats markers, and a repeated marker has no effect.
 
 Timed-out transactions are aborted with a newer epoch, which fences their producer. Unused transactional ids expire.
@@ -84,9 +84,10 @@ class TransactionCoordinatorShard:
 
     def on_loaded(self) -> None:
         self._schedule()
-        for transaction in list(self.transactions.values()):
-            if transaction.state.is_prepared:
-                self._send_markers(self._context.partition, transaction)
+        prepared = [transaction for transaction in self.transactions.values() if transaction.state.is_prepared]
+        if prepared:
+            # A decision above the high watermark is not final yet: another leader may not have it.
+            self._context.run(lambda: self._send_again(prepared))
 
     def on_unloaded(self) -> None:
         """Does nothing: the runtime cancels timers, and marker senders fail when they complete."""
@@ -210,13 +211,12 @@ class TransactionCoordinatorShard:
         repeated = has_own_epoch and _was_bumped_from(transaction, producer)
         if not repeated:
             self._find(transactional_id, producer)
-        if transaction.state is prepared:
+        if transaction.state is prepared or (has_own_epoch and not repeated and transaction.state.is_prepared):
+            # With an own epoch this is the next transaction, whose predecessor still waits for its markers.
             raise _concurrent(transaction)
         if transaction.state is complete and (repeated or not has_own_epoch):
             return CoordinatorResult((), _producer_of(transaction))
-        if transaction.state is not TransactionState.ONGOING and (
-            commit or repeated or not has_own_epoch or transaction.state.is_prepared
-        ):
+        if transaction.state is not TransactionState.ONGOING and (commit or repeated or not has_own_epoch):
             raise InvalidTxnStateError(
                 f"Transaction of {transactional_id!r} is in state {transaction.state.label} and cannot be "
                 f"{'committed' if commit else 'aborted'}."

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tests.support.shop.sql.column_cache import cached_column
 from tests.support.shop.sql.deduplication import offset_of_position, parsed_frame, partition_of_position
+from tests.support.shop.sql.reasons import check_common_fields, is_blank, parse_failure
 
 from headrace.pipelines.pipeline import AT, SEQ, PipelineError
 from headrace.shop import schemas
-from headrace.shop.reasons import check_common_fields, is_blank, parse_failure
 from headrace.shop.routes import Route, check_columns
 
 if TYPE_CHECKING:

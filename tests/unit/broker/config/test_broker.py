@@ -325,5 +325,34 @@ def test_notes_odd_combinations() -> None:
     assert "min.insync.replicas=2 is greater than default.replication.factor=1" in note
     (note,) = BrokerConfig.from_properties({"socket.request.max.bytes": "1000"}).notes
     assert "producers cannot send batches of that size" in note
-    (note,) = BrokerConfig.from_properties({"default.replication.factor": "3", "min.insync.replicas": "2"}).notes
-    assert "default.replication.factor=3 is greater than the number of brokers" in note
+    assert not BrokerConfig.from_properties({"default.replication.factor": "3", "min.insync.replicas": "2"}).notes
+
+
+ZOOKEEPER = {"zookeeper.connect": "a:1/x"}
+
+
+def test_zookeeper() -> None:
+    assert BrokerConfig.from_properties().zookeeper is None
+    assert BrokerConfig.from_properties().node_id == 0
+    config = BrokerConfig.from_properties({**ZOOKEEPER, "broker.id": 7})
+    assert config.zookeeper is not None
+    assert (config.zookeeper.connect, config.node_id, config.has_node_id) == ("a:1/x", 7, True)
+
+
+def test_generated_node_id(tmp_path: Path) -> None:
+    properties = {**ZOOKEEPER, "log.dirs": str(tmp_path)}
+    assert not BrokerConfig.load(properties).has_node_id
+    MetaProperties("cluster", 1003).write(tmp_path, FileSystem())
+    assert BrokerConfig.load(properties).node_id == 1003
+    with pytest.raises(ConfigError, match=r"broker.id must be set, because broker.id.generation.enable=false"):
+        BrokerConfig.from_properties({**ZOOKEEPER, "broker.id.generation.enable": "false"})
+    with pytest.raises(ConfigError, match=r"broker.id=1001 must not be greater than reserved.broker.max.id=1000"):
+        BrokerConfig.from_properties({**ZOOKEEPER, "broker.id": "1001"})
+    config = BrokerConfig.from_properties({**ZOOKEEPER, "broker.id": 1001, "broker.id.generation.enable": False})
+    assert config.node_id == 1001
+
+
+def test_revoked_certificates_are_not_checked() -> None:
+    BrokerConfig.from_properties({**ZOOKEEPER, "zookeeper.ssl.crl.enable": "false"})
+    with pytest.raises(ConfigError, match=r"zookeeper.ssl.crl.enable cannot be set"):
+        BrokerConfig.from_properties({**ZOOKEEPER, "zookeeper.ssl.crl.enable": "true"})

@@ -110,3 +110,12 @@ def test_shows_only_set_configs_of_all_brokers() -> None:
 )
 def test_formats_values_as_kafka_does(value: object, shown: str | None) -> None:
     assert show_value(value) == shown
+
+
+def test_passwords_are_hidden() -> None:
+    name = "zookeeper.ssl.keystore.password"
+    entries = {entry.name: entry for entry in broker_entries(DynamicConfig({name: "secret"}))}
+    assert entries[name].is_sensitive
+    assert entries[name].value is None
+    assert [synonym.value for synonym in entries[name].synonyms] == [None]
+    assert not entries["zookeeper.connect"].is_sensitive

@@ -67,7 +67,7 @@ def test_startup_errors_are_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def _check_levels(levels: tuple[str, ...]) -> None:
+def _check_levels(levels: tuple[str, ...], source: str = "") -> None:
     """Runs in a subprocess because logging configuration is global."""
     if "loud" in levels:
         raise ConfigError("Invalid log level 'loud'")
@@ -116,7 +116,7 @@ def test_print_config_rejects_unknown_configs() -> None:
 
 
 def test_unreadable_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(_: object, source: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "data/meta.properties")
 
     monkeypatch.chdir(tmp_path)

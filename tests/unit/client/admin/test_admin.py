@@ -15,6 +15,7 @@ from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.common.errors import (
+    BrokerIdNotRegisteredError,
     CoordinatorLoadInProgressError,
     GroupAuthorizationFailedError,
     NotControllerError,
@@ -49,6 +50,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headrace.protocol.messages.unregister_broker import UnregisterBrokerResponse
 
 
 class Lab:
@@ -446,6 +448,31 @@ async def test_invalid_arguments_raise() -> None:
         with pytest.raises(IllegalArgumentError, match=words):
             await call()
     assert not lab.brokers[0].requests
+    await lab.admin.close()
+
+
+@virtual
+async def test_broker_is_unregistered() -> None:
+    lab = Lab(2)
+    codes = [NotControllerError.code, 0, BrokerIdNotRegisteredError.code]
+
+    def unregister(_: FakeBroker, request: Any) -> UnregisterBrokerResponse:
+        assert request.broker_id == 7
+        return UnregisterBrokerResponse(error_code=codes.pop(0), error_message=None)
+
+    lab.on_all(ApiKey.UNREGISTER_BROKER, unregister)
+    await lab.admin.unregister_broker(7)
+    with pytest.raises(BrokerIdNotRegisteredError):
+        await lab.admin.unregister_broker(7)
+    await lab.admin.close()
+
+
+@virtual
+async def test_brokers_with_zookeeper_are_not_unregistered() -> None:
+    lab = Lab()
+    lab.brokers[0].versions[ApiKey.UNREGISTER_BROKER] = ()  # type: ignore[assignment]
+    with pytest.raises(UnsupportedVersionError):
+        await lab.admin.unregister_broker(7)
     await lab.admin.close()
 
 

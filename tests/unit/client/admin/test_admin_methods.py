@@ -25,8 +25,14 @@ NOT_FOR_ADMINS = {
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
 }
-"""APIs for producers, consumers and group members, and for connections and lookups."""
+"""APIs for producers, consumers and group members, for connections and lookups, and between brokers."""
 REFUSED = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.UPDATE_FEATURES}
 """The broker refuses every request: it has no authorizer, and ZooKeeper mode has no features to update."""
 

@@ -9,6 +9,7 @@ from tests.support.net.virtual_loop import run
 from headrace.client.consumer.errors import TruncatedError
 from headrace.client.errors import KafkaTimeoutError, NoOffsetForPartitionError
 from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
+from headrace.common.errors import OffsetOutOfRangeError
 from headrace.common.types import TopicPartition
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.list_offsets import ListOffsetsResponse
@@ -92,12 +93,12 @@ def test_seek_overtakes_query():
 class SlowCommittedOffsets:
     """Committed offsets that arrive late."""
 
-    def __init__(self, offset):
-        self.offset = offset
+    def __init__(self, offset, leader_epoch=-1):
+        self.offset = OffsetAndMetadata(offset, "", leader_epoch)
 
     async def committed(self, tps):
         await asyncio.sleep(1)
-        return dict.fromkeys(tps, OffsetAndMetadata(self.offset))
+        return dict.fromkeys(tps, self.offset)
 
 
 def test_seek_overtakes_committed_offset():
@@ -295,5 +296,90 @@ class TestTruncation:
                 logs.move(("t", 0), 2)
                 logs.append(("t", 0), b"5")
                 assert [record.value for record in (await consumer.poll(5000))[T0]] == [b"5"]
+
+        run(test())
+
+
+class TestReplacedLeader:
+    """The metadata names a leader that was replaced, but does not know it, and lacks the last records."""
+
+    def make_logs(self):
+        logs = make_logs(brokers=2)
+        logs.isolate_leader(("t", 0), end=3, leader=2)
+        logs.append(("t", 0), b"5", b"6")
+        return logs
+
+    @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+    @pytest.mark.parametrize("is_committed", [True, False])
+    def test_position_with_later_epoch_waits_for_its_leader(self, policy, is_committed):
+        async def test():
+            logs = self.make_logs()
+            async with logs.consumer(auto_offset_reset=policy) as consumer:
+                if is_committed:
+                    consumer._core.offset_fetcher._committed = SlowCommittedOffsets(6, 1)
+                consumer.assign([T0])
+                if not is_committed:
+                    consumer.seek(T0, OffsetAndMetadata(6, "", 1))
+                assert await consumer.poll(3000) == {}
+                assert not logs.fetched
+                assert not logs.broker(1).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+                logs.publish_metadata("t")
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [6]
+            assert {broker for broker, _ in logs.fetched} == {2}
+
+        run(test())
+
+    def test_topic_missing_for_a_while_keeps_its_leader(self):
+        async def test():
+            logs = self.make_logs()
+            former = logs.cluster.topics["t"]
+            logs.publish_metadata("t")
+            async with logs.consumer(auto_offset_reset="latest", metadata_max_age_ms=1000) as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 5)
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [5, 6]
+                del logs.cluster.topics["t"]
+                await asyncio.sleep(2)
+                logs.cluster.topics["t"] = former
+                await asyncio.sleep(5)
+                logs.append(("t", 0), b"7")
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [7]
+            assert {broker for broker, _ in logs.fetched} == {2}
+
+        run(test())
+
+    def test_out_of_range_after_the_leader_changed_does_not_reset(self):
+        """The broker leads again, in a later epoch: what it answered before counts no more."""
+
+        async def test():
+            logs = make_logs(brokers=2)
+            async with logs.consumer(auto_offset_reset="earliest", fetch_max_wait_ms=5000) as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, OffsetAndMetadata(5, "", 0))
+                assert await consumer.poll(1000) == {}
+                log = logs.logs["t", 0]
+                log.epoch = 2
+                consumer._core.client.metadata.note_leader(T0, 1, 2)
+                log.error = OffsetOutOfRangeError.code
+                logs.complete_fetches()
+                log.error = 0
+                logs.append(("t", 0), b"5")
+                assert [record.offset for record in (await consumer.poll(5000))[T0]] == [5]
+
+        run(test())
+
+    def test_topic_recreated_with_earlier_epochs_is_read(self):
+        async def test():
+            logs = make_logs()
+            logs.logs["t", 0].epoch = 3
+            logs.publish_metadata("t")
+            logs.append(("t", 0), b"5")
+            async with logs.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1000) as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 5)
+                assert [record.value for record in (await consumer.poll(5000))[T0]] == [b"5"]
+                logs.create("t")
+                logs.append(("t", 0), b"new")
+                assert [record.value for record in (await consumer.poll(5000))[T0]] == [b"new"]
 
         run(test())

@@ -8,7 +8,7 @@ import pytest
 from tests.support.net.virtual_loop import run
 
 from headrace.client.coordinators import CoordinatorType
-from headrace.client.errors import CommitFailedError, IllegalStateError
+from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.idempotence import IdempotenceManager
 from headrace.client.producer.network_client import NetworkClient
@@ -201,6 +201,11 @@ def with_bench(test: Callable[[Bench], Awaitable[None]], version: int = 1) -> No
         await test(Bench(version))
 
     run(main())
+
+
+def _ends(bench: Bench) -> list[bool]:
+    """Returns `committed` of each EndTxn request."""
+    return [request.committed for name, request, *_ in bench.coordinators.requests if name == "EndTxn"]
 
 
 def test_version_1_adds_partitions_before_writing() -> None:
@@ -476,7 +481,7 @@ def test_error_while_completing_batches_stops_commit() -> None:
         bench.on_complete = lambda: None
         await manager.abort()
         assert bench.completed == [False, True]
-        assert [request.committed for name, request, *_ in bench.coordinators.requests if name == "EndTxn"] == [False]
+        assert _ends(bench) == [False]
 
     with_bench(test)
 
@@ -521,6 +526,51 @@ def test_result_of_abandoned_call_is_not_returned_by_later_call() -> None:
         ]
         assert committed == [1, 1, 2]
         assert bench.coordinators.names().count("EndTxn") == 3
+
+    with_bench(test)
+
+
+def test_close_completes_commit_whose_caller_timed_out() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        bench.coordinators.errors["EndTxn"] = [CoordinatorNotAvailableError] * 5
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.commit()
+        await manager.close()
+        assert manager.state is S.READY
+        assert _ends(bench) == [True] * 6
+
+    with_bench(test)
+
+
+def test_close_aborts_after_commit_whose_caller_timed_out_has_failed() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        batch = bench.batch()
+        manager.assign_sequence(batch)
+        complete_batches = manager._complete_batches
+
+        async def expire_batch(drop_queued: bool) -> None:
+            manager._complete_batches = complete_batches
+            await asyncio.sleep(10)
+            manager.handle_failed_batch(batch, KafkaTimeoutError("expired"))
+
+        manager._complete_batches = expire_batch
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await manager.commit()
+        await manager.close()
+        assert manager.state is S.READY
+        assert _ends(bench) == [False]
+
+    with_bench(test)
+
+
+def test_close_without_transaction_sends_no_requests() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.manager.close()
+        assert bench.coordinators.names() == []
 
     with_bench(test)
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.support.coordinator.transactions import ID, PARTITIONS, TIMEOUT_MS, Coordinator, outcome_of
 
-from headrace.common.errors import CoordinatorNotAvailableError
+from headrace.common.errors import CoordinatorNotAvailableError, NotCoordinatorError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.result import ProducerInfo
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
 from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.metadata import LAST_EPOCH
 
@@ -385,3 +385,35 @@ def test_late_markers_complete_nothing_else() -> None:
     made.to_mark.insert(0, stale)
     made.mark()
     assert made.state() == "CompleteAbort"
+
+
+def test_a_new_leader_sends_markers_when_the_decision_is_committed() -> None:
+    """Its log may have the decision above the high watermark: the next leader may not have it, and abort."""
+    coordinator = Coordinator()
+    producer = coordinator.init()
+    assert producer is not None
+    coordinator.add(producer)
+    log = coordinator.bench.log
+    log.replicated = False
+    answers: list[CoordinatorResponse[ProducerInfo]] = []
+    coordinator.bench.runtime.write(0, lambda shard: shard.end(ID, producer, True, 0, lambda: 1), answers.append)
+    coordinator.crash()
+    assert coordinator.state() == "PrepareCommit"
+    assert coordinator.to_mark == []
+    log.commit(CoordinatorNotAvailableError("too slow"))
+    assert coordinator.to_mark == []
+    coordinator.bench.pass_time(1_000)
+    assert coordinator.to_mark == []
+    log.commit()
+    assert [prepared.transactional_id for prepared in coordinator.to_mark] == [ID]
+    assert [type(answer.error) for answer in answers] == [NotCoordinatorError]
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_next_transaction_cannot_end_before_the_markers_of_the_previous_one(state: str, commit: bool) -> None:
+    """Found by the simulation: slow markers made the end of the next transaction fail for good."""
+    coordinator, producer = make(state, NEW)
+    assert outcome_of(coordinator.end, producer, commit, NEW) == BUSY
+    coordinator.mark()
+    assert outcome_of(coordinator.end, producer, False, NEW) == OK

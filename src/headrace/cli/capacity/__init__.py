@@ -1,0 +1,1 @@
+"""`headrace capacity`: the size of a cluster for a given load."""

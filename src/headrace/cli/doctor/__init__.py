@@ -1,0 +1,1 @@
+"""`headrace doctor`: finds what is wrong with a cluster."""

@@ -1,0 +1,1 @@
+"""`headrace reassign-partitions`: moves partitions to other brokers."""
