@@ -190,7 +190,9 @@ def create(admin: Admin, topic: str, side: Side) -> None:
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
 
     def has_leaders() -> bool:
-        leaders = [partition.leader for partition in admin.describe_topics([topic])[topic].partitions]
+        # A broker that has not heard of the topic yet responds with an error and no partitions.
+        described = admin.describe_topics([topic], raise_errors=False)[topic]
+        leaders = [partition.leader for partition in described.partitions]
         return len(leaders) == PARTITIONS and -1 not in leaders and len(set(leaders)) == count
 
     await_condition(f"the leaders of {topic}", has_leaders, _READY_SECONDS)
