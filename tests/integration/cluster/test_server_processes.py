@@ -27,8 +27,9 @@ def wait_until_in_sync(server: ServerProcesses, replicas: int = 2, name: str = "
     with Admin(bootstrap_servers=server.bootstrap) as admin:
 
         def in_sync() -> bool:
-            found = admin.describe_topics([name])[name].partitions
-            return all(partition.leader >= 0 and len(partition.isr) == replicas for partition in found)
+            # A broker that has not heard of the topic yet responds with an error and no partitions.
+            found = admin.describe_topics([name], raise_errors=False)[name].partitions
+            return bool(found) and all(partition.leader >= 0 and len(partition.isr) == replicas for partition in found)
 
         eventually(in_sync, f"all partitions have {replicas} replicas in sync", PATIENCE_SECONDS)
 
