@@ -39,6 +39,7 @@ from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
+from headrace.common.principal import Principal
 from headrace.net.connection import ServerConnection
 from headrace.net.transport import Frame
 from headrace.protocol import (
@@ -151,6 +152,16 @@ class RequestContext:
             f"{self.api.key.name} v{self.api_version} (correlation id {self.correlation_id}, client "
             f"{self.client_name!r}, from {self.connection})"
         )
+
+    @property
+    def principal(self) -> Principal:
+        """The client's principal, for authorization and quotas."""
+        return self.connection.principal
+
+    @property
+    def host(self) -> str:
+        """The client's IP address."""
+        return self.connection.peer[0]
 
     @property
     def client_name(self) -> str | None:

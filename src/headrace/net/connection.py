@@ -18,6 +18,7 @@ import logging
 from typing import Any, Protocol
 
 from headrace.common.errors import HeadraceError
+from headrace.common.principal import ANONYMOUS
 from headrace.net.framing import FrameReader, InvalidFrameError
 from headrace.net.limits import Limits
 from headrace.net.listeners import join_address
@@ -157,6 +158,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "context",
         "listener_name",
         "peer",
+        "principal",
     )
 
     def __init__(
@@ -173,6 +175,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._loop = loop
         self.listener_name = listener_name
         self.peer = peer
+        self.principal = ANONYMOUS
+        """Who the client is. Authentication sets it."""
         self.context: Any = None
         self.closed = False
         self._transport: ResponseTransport
