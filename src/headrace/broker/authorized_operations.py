@@ -3,22 +3,7 @@
 There are no ACLs yet, so every client is authorized for all operations of a resource.
 """
 
-from enum import IntEnum
-
-
-class Operation(IntEnum):
-    """Kafka's ACL operations, with their codes in the protocol."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+from headrace.security.acls import Operation
 
 
 def _bits(*operations: Operation) -> int:

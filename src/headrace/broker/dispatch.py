@@ -52,6 +52,8 @@ from headrace.protocol import (
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import ApiVersionsResponse
+from headrace.security.acls import Operation, Resource
+from headrace.security.authorizer import Authorizer
 
 _logger = logging.getLogger(__name__)
 _slow_logger = logging.getLogger(SLOW_REQUEST_LOGGER)
@@ -162,6 +164,11 @@ class RequestContext:
     def host(self) -> str:
         """The client's IP address."""
         return self.connection.peer[0]
+
+    def is_authorized(self, operation: Operation, resource: Resource) -> bool:
+        """Returns True if the client may do this. Without an authorizer every client may do everything."""
+        authorizer = self._dispatcher.authorizer
+        return authorizer is None or authorizer.is_authorized(self.principal, self.host, operation, resource)
 
     @property
     def client_name(self) -> str | None:
@@ -326,6 +333,8 @@ class Dispatcher:
         """The first request of each connection that waits for `open`. None: the dispatcher is open."""
         self.fast_produce: FastProduce | None = None
         """Handles ordinary Produce requests, if given."""
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what, if given."""
 
     # ---- before the broker is ready
 
