@@ -1,4 +1,4 @@
-"""The vocabulary of access control: resources, operations, and access control entries, with their codes in the protocol."""
+"""The vocabulary of access control: resources, operations and permissions, with their codes in the protocol."""
 
 from dataclasses import dataclass
 from enum import IntEnum
