@@ -249,9 +249,34 @@ def _apis() -> str:
     return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
 
 
+def _rights() -> str:
+    """What each API requires of a client, as a table."""
+    handlers.load()
+    rows = ["| API | right | for | without it |", "|---|---|---|---|"]
+    for _, api in sorted(REGISTRY.items()):
+        name = APIS[api.key].name
+        if api.needs.reason:
+            rows.append(f"| {name} | none | {api.needs.reason} | |")
+        for one_of in api.needs.all_of:
+            right = " or ".join(f"`{right.operation.name}` on `{right.resource.name}`" for right in one_of.rights)
+            conditions = " or ".join(dict.fromkeys(right.condition or "the request" for right in one_of.rights))
+            rows.append(f"| {name} | {right} | {conditions} | {one_of.without} |")
+    return "\n".join(rows)
+
+
+def _with_section(page: str, section: str, content: str) -> str:
+    """Returns a handwritten page with a new generated section."""
+    start, end = f"<!-- generated: {section} -->", f"<!-- end of generated: {section} -->"
+    text = (Path(__file__).parent / page).read_text()
+    before, _, rest = text.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n{content}\n{end}{after}"
+
+
 def pages() -> dict[str, str]:
     """Name and content of each generated page."""
     return {
+        "security.md": _with_section("security.md", "rights", _rights()),
         "clients-configuration.md": _clients(),
         "broker.md": BROKER.format(apis=_apis()),
         "configuration.md": CONFIGURATION.format(

@@ -1,7 +1,7 @@
 """The registry of the APIs that this broker serves, and what a handler may return.
 
-A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. ApiVersions
-announces the versions in this registry.
+A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest, needs=...)`. `needs`
+declares the rights that the API requires (`required_rights`). ApiVersions announces the versions in this registry.
 """
 
 import inspect
@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+from headrace.broker.required_rights import RequiredRights
 from headrace.broker.services import Services
 from headrace.protocol import Message
 from headrace.protocol.apis import APIS, ApiKey
@@ -49,6 +50,7 @@ class Api:
     """The lowest version in the ApiVersions response. It differs from `lowest` only where clients need that."""
     services: tuple[str, ...]
     """The fields of `Services` that the handler takes as keyword arguments."""
+    needs: RequiredRights
 
     def bind(self, services: Services) -> "Api":
         """Returns this API with a handler that takes only the request and its context."""
@@ -59,8 +61,12 @@ class Api:
 REGISTRY: dict[int, Api] = {}
 
 
-def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = None) -> Callable[[Handler], Handler]:
+def api(
+    key: ApiKey, lowest: int, highest: int, *, needs: RequiredRights, announced_from: int | None = None
+) -> Callable[[Handler], Handler]:
     """Registers the handler of an API for a range of versions."""
+    if not isinstance(needs, RequiredRights):
+        raise TypeError(f"{key.name}: declare the rights that it requires, such as needs=requires(on_topic(...))")
 
     def register(handler: Handler) -> Handler:
         if key in REGISTRY:
@@ -77,6 +83,7 @@ def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = 
             is_async=inspect.iscoroutinefunction(handler),
             announced_from=lowest if announced_from is None else announced_from,
             services=tuple(_services_of(handler)),
+            needs=needs,
         )
         return handler
 

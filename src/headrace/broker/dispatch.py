@@ -30,13 +30,14 @@ from typing import Any, Protocol, cast
 
 from headrace.broker._fast_produce import FastProduce
 from headrace.broker.apis import DEFERRED, NO_REPLY, REGISTRY, Api, HandlerResult, api_version_entry
+from headrace.broker.error_responses import error_response
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.services import Services
 from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
 from headrace.common.clock import Clock
-from headrace.common.errors import HeadraceError
+from headrace.common.errors import ClusterAuthorizationFailedError, HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.common.principal import Principal
@@ -52,7 +53,7 @@ from headrace.protocol import (
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import ApiVersionsResponse
-from headrace.security.acls import Operation, Resource
+from headrace.security.acls import CLUSTER, Operation, Resource
 from headrace.security.authorizer import Authorizer
 
 _logger = logging.getLogger(__name__)
@@ -171,6 +172,11 @@ class RequestContext:
         return authorizer is None or authorizer.is_authorized(self.principal, self.host, operation, resource)
 
     @property
+    def authorizer(self) -> Authorizer | None:
+        """Decides who may do what. None: every client may do everything."""
+        return self._dispatcher.authorizer
+
+    @property
     def client_name(self) -> str | None:
         """The client id for log lines: shortened, since a client may send 32 KB."""
         return None if self.client_id is None else shorten(self.client_id)
@@ -234,7 +240,7 @@ class RequestContext:
             self._delayed = None
         if self.slot is None:
             raise HeadraceError(f"{self} expects no response")
-        if self._turn is not None and self._turn.given_way:
+        if self.is_long or (self._turn is not None and self._turn.given_way):
             # The response is probably long. It is encoded in a thread, while the loop serves others.
             encode = partial(encode_response, response, self.api_version, self.correlation_id, gives_way=True)
             self._dispatcher.long_requests.run_in_thread(encode, self._send_result)
@@ -488,6 +494,8 @@ class Dispatcher:
     # ---- handling
 
     def _handle(self, api: Api, request: Message, context: RequestContext) -> None:
+        if self.authorizer is not None and self._refuse_unauthorized(api, request, context):
+            return
         if api.is_async:
             context.begin_wait()  # for the task's first step
             self._start_task(self._run(api.handler(request, context), context))
@@ -501,6 +509,17 @@ class Dispatcher:
             self._run_generator(result, context)
             return
         self._finish(context, result)
+
+    def _refuse_unauthorized(self, api: Api, request: Message, context: RequestContext) -> bool:
+        """Fails a request whose client does not have a right on the cluster that the API requires of all clients."""
+        if api.needs.enforced is None or context.is_authorized(api.needs.enforced, CLUSTER):
+            return False
+        respond = partial(error_response, request, context.api_version, ClusterAuthorizationFailedError.code)
+        if context.is_long:
+            self.long_requests.run_in_thread(respond, lambda result: self._finish(context, cast(Message, result.value)))
+        else:
+            self._finish(context, respond())
+        return True
 
     def _finish(self, context: RequestContext, result: HandlerResult | None) -> None:
         """Sends a handler's response, if it has one now. None: it failed, or it only checked a delayed response."""

@@ -9,8 +9,17 @@ from headrace.security.acls import Operation, Resource, ResourceType
 class Authorizer(Protocol):
     """Decides on the loop of the broker, without waiting. A broker without an authorizer allows everything."""
 
-    def is_authorized(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
-        """Returns True if the principal may do this from this host (an IP address)."""
+    @property
+    def changes(self) -> int:
+        """How often decisions may have changed: a decision is valid as long as this number is the same."""
+
+    def is_authorized(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, *, audited: bool = True
+    ) -> bool:
+        """Returns True if the principal may do this from this host (an IP address).
+
+        `audited` is False for a question that is not an attempt: the audit log has no line for it.
+        """
 
     def is_authorized_for_any(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType

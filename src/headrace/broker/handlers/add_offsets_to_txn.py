@@ -10,6 +10,7 @@ from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_group, on_transactional_id, requires
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import (
     InvalidGroupIdError,
@@ -20,11 +21,12 @@ from headrace.common.types import TopicPartition
 from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_FENCED = 2
 
 
-@api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4)
+@api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, needs=requires(on_transactional_id(Operation.WRITE), on_group(Operation.READ)))
 async def handle(
     request: AddOffsetsToTxnRequest, context: RequestContext, *, coordinators: Coordinators, transactions: Transactions
 ) -> AddOffsetsToTxnResponse:

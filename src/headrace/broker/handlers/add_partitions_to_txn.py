@@ -14,6 +14,7 @@ Version notes (0 to 5):
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_topic, on_transactional_id, requires
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage
@@ -36,12 +37,22 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_BATCHES = 4
 
 
-@api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
+@api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    0,
+    5,
+    needs=requires(
+        on_transactional_id(Operation.WRITE, "up to version 3"),
+        on_topic(Operation.WRITE, "each topic, up to version 3"),
+        on_cluster(Operation.CLUSTER_ACTION, "from version 4 on, which only brokers send"),
+    ),
+)
 async def handle(
     request: AddPartitionsToTxnRequest, context: RequestContext, *, image: MetadataImage, transactions: Transactions
 ) -> AddPartitionsToTxnResponse:

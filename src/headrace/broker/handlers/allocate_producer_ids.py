@@ -10,15 +10,17 @@ Version notes (0): flexible.
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.controller import Controller
 from headrace.cluster.producer_id_manager import allocate_block
 from headrace.cluster.store import CoordinationStore
 from headrace.common.errors import HeadraceError, StaleBrokerEpochError, code_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0)
+@api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, needs=requires_cluster(Operation.CLUSTER_ACTION))
 async def handle(
     request: AllocateProducerIdsRequest, _: RequestContext, *, controller: Controller, store: CoordinationStore
 ) -> AllocateProducerIdsResponse:

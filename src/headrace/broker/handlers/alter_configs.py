@@ -15,6 +15,7 @@ Version notes (0 to 2): 2 is flexible.
 from headrace.broker.apis import api
 from headrace.broker.config_resources import ConfigResources, attempt_each, check_names
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.alter_configs import (
@@ -23,9 +24,19 @@ from headrace.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.ALTER_CONFIGS, 0, 2)
+@api(
+    ApiKey.ALTER_CONFIGS,
+    0,
+    2,
+    needs=requires(
+        on_topic(Operation.ALTER_CONFIGS, "each topic"),
+        on_group(Operation.ALTER_CONFIGS, "each group"),
+        on_cluster(Operation.ALTER_CONFIGS, "brokers and client metrics subscriptions"),
+    ),
+)
 async def handle(
     request: AlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> AlterConfigsResponse:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.controller import Controller
 from headrace.cluster.controller_requests import IsrChange
 from headrace.cluster.metadata_image import MetadataImage
@@ -33,12 +34,13 @@ from headrace.protocol.messages.alter_partition import (
     TopicDataRequest,
     TopicDataResponse,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_TOPIC_IDS = 2
 _FIRST_WITH_BROKER_EPOCHS = 3
 
 
-@api(ApiKey.ALTER_PARTITION, 0, 3)
+@api(ApiKey.ALTER_PARTITION, 0, 3, needs=requires_cluster(Operation.CLUSTER_ACTION))
 async def handle(
     request: AlterPartitionRequest, context: RequestContext, *, controller: Controller, image: MetadataImage
 ) -> AlterPartitionResponse:

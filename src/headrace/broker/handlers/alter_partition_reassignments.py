@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.controller import Controller
 from headrace.common.errors import KafkaError, message_of
 from headrace.common.types import TopicPartition
@@ -25,9 +26,10 @@ from headrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1)
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, needs=requires_cluster(Operation.ALTER))
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, *, controller: Controller
 ) -> AlterPartitionReassignmentsResponse:

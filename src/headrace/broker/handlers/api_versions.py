@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from headrace.broker.apis import REGISTRY, HandlerResult, api, api_version_entry
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_nothing
 from headrace.cluster.features import SUPPORTED_FEATURES, FinalizedFeatures
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
@@ -32,7 +33,7 @@ _FIRST_WITH_LOWEST_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(ApiKey.API_VERSIONS, 0, 4)
+@api(ApiKey.API_VERSIONS, 0, 4, needs=requires_nothing("Clients send it first, before they authenticate."))
 def handle(request: ApiVersionsRequest, context: RequestContext, *, features: FinalizedFeatures) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_SOFTWARE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)

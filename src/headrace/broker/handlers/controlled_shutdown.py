@@ -9,6 +9,7 @@ Version notes (1 to 3): 2 has the broker epoch (KIP-380), 3 is flexible. Version
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.controller import Controller
 from headrace.common.errors import KafkaError
 from headrace.protocol.apis import ApiKey
@@ -17,11 +18,12 @@ from headrace.protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from headrace.security.acls import Operation
 
 _UNKNOWN_EPOCH = -1
 
 
-@api(ApiKey.CONTROLLED_SHUTDOWN, 1, 3)
+@api(ApiKey.CONTROLLED_SHUTDOWN, 1, 3, needs=requires_cluster(Operation.CLUSTER_ACTION))
 async def handle(
     request: ControlledShutdownRequest, _: RequestContext, *, controller: Controller
 ) -> ControlledShutdownResponse:

@@ -5,12 +5,14 @@ Version notes (1 to 3): 1 has pattern types (KIP-290), 2 is flexible, 3 has user
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.common.errors import SecurityDisabledError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.CREATE_ACLS, 1, 3)
+@api(ApiKey.CREATE_ACLS, 1, 3, needs=requires_cluster(Operation.ALTER))
 def handle(request: CreateAclsRequest, _: RequestContext) -> CreateAclsResponse:
     disabled = AclCreationResult(error_code=SecurityDisabledError.code, error_message="No Authorizer is configured.")
     return CreateAclsResponse(results=[disabled] * len(request.creations))

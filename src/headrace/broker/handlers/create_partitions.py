@@ -15,6 +15,7 @@ from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.handlers.create_topics import MAX_PARTITIONS
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_topic, requires
 from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import TopicAdmin
@@ -33,10 +34,11 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from headrace.security.acls import Operation
 from headrace.storage.manager import LogManager
 
 
-@api(ApiKey.CREATE_PARTITIONS, 0, 3)
+@api(ApiKey.CREATE_PARTITIONS, 0, 3, needs=requires(on_topic(Operation.ALTER, "each topic")))
 async def handle(
     request: CreatePartitionsRequest,
     context: RequestContext,

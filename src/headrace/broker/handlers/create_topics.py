@@ -26,6 +26,7 @@ from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_cluster, on_topic, requires
 from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import BROKER_DEFAULT, TopicAdmin, TopicSpec
@@ -48,13 +49,26 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.security.acls import Operation
 from headrace.storage.manager import LogManager
 
 MAX_PARTITIONS = 10_000
 """In one request, as in Kafka: more would block the controller for too long."""
 
 
-@api(ApiKey.CREATE_TOPICS, 2, 7)
+@api(
+    ApiKey.CREATE_TOPICS,
+    2,
+    7,
+    needs=requires(
+        on_cluster(Operation.CREATE) | on_topic(Operation.CREATE, "each topic"),
+        on_topic(
+            Operation.DESCRIBE_CONFIGS,
+            "each topic whose configs, partitions and id the response has",
+            "TOPIC_AUTHORIZATION_FAILED in `topic_config_error_code`",
+        ),
+    ),
+)
 async def handle(
     request: CreateTopicsRequest,
     context: RequestContext,

@@ -10,15 +10,17 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
+from headrace.broker.required_rights import on_group, requires
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.DELETE_GROUPS, 0, 2)
+@api(ApiKey.DELETE_GROUPS, 0, 2, needs=requires(on_group(Operation.DELETE, "each group")))
 def handle(
     request: DeleteGroupsRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> InTurns[HandlerResult]:

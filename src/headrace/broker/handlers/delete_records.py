@@ -15,6 +15,7 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.delayed_delete_records import UNKNOWN_OFFSET, DelayedDeleteRecords, PendingDeletion
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_topic, requires
 from headrace.broker.yielding import InTurns
 from headrace.cluster.topics import is_internal
 from headrace.common.errors import HeadraceError, InvalidTopicError, OffsetOutOfRangeError, code_of
@@ -26,11 +27,12 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from headrace.security.acls import Operation
 
 HIGH_WATERMARK = -1
 
 
-@api(ApiKey.DELETE_RECORDS, 0, 2)
+@api(ApiKey.DELETE_RECORDS, 0, 2, needs=requires(on_topic(Operation.DELETE, "each topic")))
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, *, replicas: ReplicaManager
 ) -> InTurns[HandlerResult]:

@@ -17,6 +17,7 @@ from collections import Counter
 from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_topic, requires
 from headrace.broker.topic_waits import wait_for_deletion, wait_for_image
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.store import CoordinationStore
@@ -39,13 +40,24 @@ from headrace.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED_ERROR = 3
 _DISABLED = "Topic deletion is disabled: delete.topic.enable=false"
 
 
-@api(ApiKey.DELETE_TOPICS, 1, 6)
+@api(
+    ApiKey.DELETE_TOPICS,
+    1,
+    6,
+    needs=requires(
+        on_topic(Operation.DELETE, "each topic"),
+        on_topic(
+            Operation.DESCRIBE, "each topic named by its id", "TOPIC_AUTHORIZATION_FAILED, and no name in the response"
+        ),
+    ),
+)
 async def handle(
     request: DeleteTopicsRequest,
     context: RequestContext,

@@ -13,6 +13,7 @@ Version notes (0 to 2):
 from headrace.broker.apis import api
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, requires
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
 from headrace.protocol.apis import ApiKey
@@ -21,12 +22,22 @@ from headrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from headrace.security.acls import Operation
 
 BROKERS = 1
 CONTROLLERS = 2
 
 
-@api(ApiKey.DESCRIBE_CLUSTER, 0, 2)
+@api(
+    ApiKey.DESCRIBE_CLUSTER,
+    0,
+    2,
+    needs=requires(
+        on_cluster(
+            Operation.DESCRIBE, "if it asks for authorized operations of the cluster", "no authorized operations"
+        )
+    ),
+)
 def handle(
     request: DescribeClusterRequest, context: RequestContext, *, cluster_id: str, image: MetadataImage
 ) -> DescribeClusterResponse:

@@ -19,6 +19,7 @@ from headrace.broker.broker_loggers import logger_entries
 from headrace.broker.config.entries import ConfigEntry
 from headrace.broker.config_resources import ConfigDescription, ConfigResources, ResourceType
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
@@ -29,9 +30,19 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
+@api(
+    ApiKey.DESCRIBE_CONFIGS,
+    1,
+    4,
+    needs=requires(
+        on_topic(Operation.DESCRIBE_CONFIGS, "each topic"),
+        on_group(Operation.DESCRIBE_CONFIGS, "each group"),
+        on_cluster(Operation.DESCRIBE_CONFIGS, "brokers, loggers and client metrics subscriptions"),
+    ),
+)
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> DescribeConfigsResponse:

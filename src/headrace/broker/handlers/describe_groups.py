@@ -12,6 +12,7 @@ from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTE
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
+from headrace.broker.required_rights import on_group, requires
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
 from headrace.coordinator.group.classic_group import GroupState
@@ -19,11 +20,12 @@ from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_NOT_FOUND = 6
 
 
-@api(ApiKey.DESCRIBE_GROUPS, 0, 6)
+@api(ApiKey.DESCRIBE_GROUPS, 0, 6, needs=requires(on_group(Operation.DESCRIBE, "each group")))
 def handle(
     request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> InTurns[HandlerResult]:

@@ -19,6 +19,7 @@ import shutil
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, requires
 from headrace.broker.yielding import parts
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition
@@ -30,6 +31,7 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from headrace.security.acls import Operation
 from headrace.storage.directory import LogDirectory
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -39,7 +41,7 @@ _logger = logging.getLogger(__name__)
 _UNKNOWN_BYTES = -1
 
 
-@api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5)
+@api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, needs=requires(on_cluster(Operation.DESCRIBE)))
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext, *, log_manager: LogManager
 ) -> DescribeLogDirsResponse:

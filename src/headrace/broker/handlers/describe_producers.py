@@ -8,6 +8,7 @@ from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_topic, requires
 from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
@@ -27,12 +28,13 @@ from headrace.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from headrace.security.acls import Operation
 from headrace.storage.log import Log
 
 _NO_TRANSACTION = -1
 
 
-@api(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
+@api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, needs=requires(on_topic(Operation.READ, "each topic")))
 def handle(
     request: DescribeProducersRequest,
     context: RequestContext,

@@ -13,6 +13,7 @@ from headrace.broker.apis import api
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_topic, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
@@ -33,9 +34,15 @@ from headrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+@api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    0,
+    0,
+    needs=requires(on_topic(Operation.DESCRIBE, "each topic", DENIED_OR_LEFT_OUT)),
+)
 def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
 ) -> InTurns[DescribeTopicPartitionsResponse]:

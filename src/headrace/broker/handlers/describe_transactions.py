@@ -2,6 +2,7 @@
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_topic, on_transactional_id, requires
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import InvalidRequestError, KafkaError, TransactionalIdNotFoundError
@@ -12,9 +13,18 @@ from headrace.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0)
+@api(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    0,
+    0,
+    needs=requires(
+        on_transactional_id(Operation.DESCRIBE, "each transactional id"),
+        on_topic(Operation.DESCRIBE, "each topic in a transaction", "left out"),
+    ),
+)
 def handle(
     request: DescribeTransactionsRequest, context: RequestContext, *, transactions: Transactions
 ) -> InTurns[DescribeTransactionsResponse]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, requires
 from headrace.broker.topic_waits import wait_for_image
 from headrace.cluster.controller import Controller
 from headrace.cluster.leader_election import Election
@@ -27,11 +28,12 @@ from headrace.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from headrace.security.acls import Operation
 
 _ELECTIONS = {0: Election.PREFERRED_REPLICA, 1: Election.UNCLEAN}
 
 
-@api(ApiKey.ELECT_LEADERS, 0, 2)
+@api(ApiKey.ELECT_LEADERS, 0, 2, needs=requires(on_cluster(Operation.ALTER)))
 async def handle(
     request: ElectLeadersRequest,
     context: RequestContext,

@@ -13,18 +13,20 @@ Version notes (0 to 5):
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_transactional_id, requires
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import KafkaError
 from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_EPOCHS = 5
 
 
-@api(ApiKey.END_TXN, 0, 5)
+@api(ApiKey.END_TXN, 0, 5, needs=requires(on_transactional_id(Operation.WRITE)))
 async def handle(request: EndTxnRequest, context: RequestContext, *, transactions: Transactions) -> EndTxnResponse:
     transactional_id = request.transactional_id
     producer = ProducerInfo(request.producer_id, request.producer_epoch)

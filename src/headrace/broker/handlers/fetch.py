@@ -47,6 +47,7 @@ from headrace.broker.fetching import (
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.long_fetch import LONG_FETCH, DelayedLongFetch, read_in_turns
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_cluster, on_topic, requires
 from headrace.broker.yielding import InTurns, consumed_parts, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidRequestError, KafkaError
@@ -63,6 +64,7 @@ from headrace.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_SESSIONS = 7
 _FIRST_WITH_RACKS = 11
@@ -70,7 +72,15 @@ _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
 
 
-@api(ApiKey.FETCH, 4, 18)
+@api(
+    ApiKey.FETCH,
+    4,
+    18,
+    needs=requires(
+        on_topic(Operation.READ, "each topic, for consumers"),
+        on_cluster(Operation.CLUSTER_ACTION, "for followers", "TOPIC_AUTHORIZATION_FAILED for each partition"),
+    ),
+)
 def handle(
     request: FetchRequest,
     context: RequestContext,

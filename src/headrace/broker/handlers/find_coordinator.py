@@ -16,15 +16,24 @@ from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_group, on_transactional_id, requires
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.security.acls import Operation
 
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_WITH_BATCHES = 4
 
 
-@api(ApiKey.FIND_COORDINATOR, 0, 6)
+@api(
+    ApiKey.FIND_COORDINATOR,
+    0,
+    6,
+    needs=requires(
+        on_group(Operation.DESCRIBE, "each group"), on_transactional_id(Operation.DESCRIBE, "each transactional id")
+    ),
+)
 async def handle(
     request: FindCoordinatorRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> FindCoordinatorResponse:

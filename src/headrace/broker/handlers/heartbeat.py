@@ -6,12 +6,14 @@ Version notes (0 to 4): 3 has static members (KIP-345), 4 is flexible.
 from headrace.broker.apis import api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_group, requires
 from headrace.common.errors import CoordinatorLoadInProgressError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.HEARTBEAT, 0, 4)
+@api(ApiKey.HEARTBEAT, 0, 4, needs=requires(on_group(Operation.READ)))
 def handle(request: HeartbeatRequest, _: RequestContext, *, coordinators: Coordinators) -> HeartbeatResponse:
     try:
         coordinators.group_shard(request.group_id).members.heartbeat(request)

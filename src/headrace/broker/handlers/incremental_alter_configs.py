@@ -27,6 +27,7 @@ from headrace.broker.config_resources import (
     find_key,
 )
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
 from headrace.common.config import ConfigType
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.protocol.apis import ApiKey
@@ -37,6 +38,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headrace.security import acls
 
 
 class Operation(IntEnum):
@@ -48,7 +50,16 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+@api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    0,
+    1,
+    needs=requires(
+        on_topic(acls.Operation.ALTER_CONFIGS, "each topic"),
+        on_group(acls.Operation.ALTER_CONFIGS, "each group"),
+        on_cluster(acls.Operation.ALTER_CONFIGS, "brokers, loggers and client metrics subscriptions"),
+    ),
+)
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> IncrementalAlterConfigsResponse:

@@ -18,6 +18,7 @@ Version notes (0 to 5):
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_topic, on_transactional_id, requires
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import (
@@ -28,11 +29,21 @@ from headrace.common.errors import (
 from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_FENCED = 4
 
 
-@api(ApiKey.INIT_PRODUCER_ID, 0, 5)
+@api(
+    ApiKey.INIT_PRODUCER_ID,
+    0,
+    5,
+    needs=requires(
+        on_transactional_id(Operation.WRITE, "with a transactional id"),
+        on_topic(Operation.WRITE, "without a transactional id: at least one topic")
+        | on_cluster(Operation.IDEMPOTENT_WRITE, "without a transactional id"),
+    ),
+)
 async def handle(
     request: InitProducerIdRequest,
     context: RequestContext,

@@ -17,15 +17,17 @@ from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
+from headrace.broker.required_rights import on_group, requires
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.joining import ClientInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_NULL_PROTOCOL = 7
 
 
-@api(ApiKey.JOIN_GROUP, 0, 9)
+@api(ApiKey.JOIN_GROUP, 0, 9, needs=requires(on_group(Operation.READ)))
 def handle(request: JoinGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     version = context.api_version
     client = ClientInfo(context.client_id or "", f"/{context.connection.peer[0]}")  # Kafka shows hosts with this slash

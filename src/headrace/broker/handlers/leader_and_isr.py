@@ -14,11 +14,13 @@ from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.control import wire
 from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.LEADER_AND_ISR, 0, 7)
+@api(ApiKey.LEADER_AND_ISR, 0, 7, needs=requires_cluster(Operation.CLUSTER_ACTION))
 def handle(request: LeaderAndIsrRequest, context: RequestContext, *, inbox: CommandInbox) -> HandlerResult:
     command = wire.decode_leader_and_isr(request)
     inbox.submit(

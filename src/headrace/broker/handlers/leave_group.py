@@ -12,6 +12,7 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
+from headrace.broker.required_rights import on_group, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.common.errors import KafkaError, UnknownMemberIdError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
@@ -23,13 +24,14 @@ from headrace.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_MEMBERS = 3
 MEMBERS_PER_OPERATION = 500
 """A request with more members is split."""
 
 
-@api(ApiKey.LEAVE_GROUP, 0, 5)
+@api(ApiKey.LEAVE_GROUP, 0, 5, needs=requires(on_group(Operation.READ)))
 def handle(
     request: LeaveGroupRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> InTurns[HandlerResult]:

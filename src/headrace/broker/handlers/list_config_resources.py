@@ -13,6 +13,7 @@ from headrace.broker.apis import api
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ResourceType
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
@@ -21,9 +22,10 @@ from headrace.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
+@api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, needs=requires_cluster(Operation.DESCRIBE_CONFIGS))
 def handle(
     request: ListConfigResourcesRequest,
     context: RequestContext,

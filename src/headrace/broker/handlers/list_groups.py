@@ -13,13 +13,20 @@ Version notes (0 to 5):
 from headrace.broker.apis import api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, on_group, requires
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import CoordinatorLoadInProgressError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.LIST_GROUPS, 0, 5)
+@api(
+    ApiKey.LIST_GROUPS,
+    0,
+    5,
+    needs=requires(on_cluster(Operation.DESCRIBE) | on_group(Operation.DESCRIBE, "each group", "left out")),
+)
 def handle(
     request: ListGroupsRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> InTurns[ListGroupsResponse]:

@@ -39,6 +39,7 @@ from headrace.broker.dispatch import RequestContext
 from headrace.broker.fetching import fetch_isolation
 from headrace.broker.partition import Partition
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_topic, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.common.config import INT_MAX
 from headrace.common.errors import (
@@ -57,6 +58,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from headrace.records import RecordBatch
+from headrace.security.acls import Operation
 from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeStoredBatchError
 from headrace.storage.log import FetchIsolation
 
@@ -90,7 +92,7 @@ class LargeLookup(NamedTuple):
     position: int
 
 
-@api(ApiKey.LIST_OFFSETS, 1, 11)
+@api(ApiKey.LIST_OFFSETS, 1, 11, needs=requires(on_topic(Operation.DESCRIBE, "each topic")))
 def handle(
     request: ListOffsetsRequest, context: RequestContext, *, batch_inflater: BatchInflater, replicas: ReplicaManager
 ) -> InTurns[HandlerResult]:

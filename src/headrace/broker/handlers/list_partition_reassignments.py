@@ -7,6 +7,7 @@ Behavior:
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.cluster.controller import Controller
 from headrace.common.errors import KafkaError, message_of
 from headrace.common.types import TopicPartition
@@ -17,9 +18,10 @@ from headrace.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0)
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, needs=requires_cluster(Operation.DESCRIBE))
 async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext, *, controller: Controller
 ) -> ListPartitionReassignmentsResponse:

@@ -13,6 +13,7 @@ import re2
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_transactional_id, requires
 from headrace.broker.transactions import Transactions
 from headrace.common.clock import Clock
 from headrace.common.errors import CoordinatorLoadInProgressError, InvalidRegularExpressionError
@@ -23,11 +24,17 @@ from headrace.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from headrace.security.acls import Operation
 
 _STATES = {state.label for state in metadata.TransactionState}
 
 
-@api(ApiKey.LIST_TRANSACTIONS, 0, 2)
+@api(
+    ApiKey.LIST_TRANSACTIONS,
+    0,
+    2,
+    needs=requires(on_transactional_id(Operation.DESCRIBE, "each transactional id", "left out")),
+)
 async def handle(
     request: ListTransactionsRequest, context: RequestContext, *, clock: Clock, transactions: Transactions
 ) -> ListTransactionsResponse:

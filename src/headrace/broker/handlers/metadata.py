@@ -25,6 +25,7 @@ from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUES
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_cluster, on_topic, requires
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
@@ -47,12 +48,25 @@ from headrace.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_LISTENER_ERROR = 6
 _FIRST_WITH_IDS = 12
 
 
-@api(ApiKey.METADATA, 0, 13)
+@api(
+    ApiKey.METADATA,
+    0,
+    13,
+    needs=requires(
+        on_topic(Operation.DESCRIBE, "each topic", DENIED_OR_LEFT_OUT),
+        on_cluster(Operation.CREATE, "to create missing topics")
+        | on_topic(Operation.CREATE, "each missing topic that would be created"),
+        on_cluster(
+            Operation.DESCRIBE, "if it asks for authorized operations of the cluster", "no authorized operations"
+        ),
+    ),
+)
 async def handle(
     request: MetadataRequest,
     context: RequestContext,

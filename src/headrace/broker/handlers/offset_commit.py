@@ -23,6 +23,7 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.required_rights import on_group, on_topic, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
@@ -42,12 +43,13 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
 
 
-@api(ApiKey.OFFSET_COMMIT, 2, 10)
+@api(ApiKey.OFFSET_COMMIT, 2, 10, needs=requires(on_group(Operation.READ), on_topic(Operation.READ, "each topic")))
 def handle(
     request: OffsetCommitRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
 ) -> InTurns[HandlerResult]:

@@ -13,6 +13,7 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.required_rights import on_group, on_topic, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidGroupIdError, KafkaError, UnknownTopicOrPartitionError
@@ -26,9 +27,10 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.OFFSET_DELETE, 0, 0)
+@api(ApiKey.OFFSET_DELETE, 0, 0, needs=requires(on_group(Operation.DELETE), on_topic(Operation.READ, "each topic")))
 def handle(
     request: OffsetDeleteRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
 ) -> InTurns[HandlerResult]:

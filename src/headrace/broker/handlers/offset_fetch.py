@@ -21,6 +21,7 @@ from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
+from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_group, on_topic, requires
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
@@ -38,6 +39,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headrace.security.acls import Operation
 
 _FIRST_WITH_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
@@ -45,7 +47,15 @@ _FIRST_WITH_ERROR = 2
 NO_OFFSET = -1
 
 
-@api(ApiKey.OFFSET_FETCH, 1, 10)
+@api(
+    ApiKey.OFFSET_FETCH,
+    1,
+    10,
+    needs=requires(
+        on_group(Operation.DESCRIBE, "each group"),
+        on_topic(Operation.DESCRIBE, "each topic", DENIED_OR_LEFT_OUT),
+    ),
+)
 def handle(
     request: OffsetFetchRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
 ) -> InTurns[HandlerResult]:

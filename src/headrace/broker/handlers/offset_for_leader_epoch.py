@@ -6,6 +6,7 @@ Version notes (2 to 4): 2 has the client's leader epoch (KIP-320), 3 the replica
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_cluster, on_topic, requires
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import KafkaError
 from headrace.protocol.apis import ApiKey
@@ -15,9 +16,15 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
+@api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    2,
+    4,
+    needs=requires(on_cluster(Operation.CLUSTER_ACTION) | on_topic(Operation.DESCRIBE, "each topic")),
+)
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager
 ) -> InTurns[OffsetForLeaderEpochResponse]:

@@ -39,6 +39,7 @@ from headrace.broker.dispatch import RequestContext
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.required_rights import on_topic, on_transactional_id, requires
 from headrace.broker.transaction_verification import UnverifiedAppend
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import InTurns
@@ -72,6 +73,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
+from headrace.security.acls import Operation
 from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeBatchError
 from headrace.storage.validation import MAX_RECORD_ERRORS, ValidatedBatches
 
@@ -94,7 +96,15 @@ _ZSTD = Compression.ZSTD.value
 
 
 # Older librdkafka versions compress only if version 0 is announced (KAFKA-18659). They do not send it.
-@api(ApiKey.PRODUCE, 3, 13, announced_from=0)
+@api(
+    ApiKey.PRODUCE,
+    3,
+    13,
+    announced_from=0,
+    needs=requires(
+        on_transactional_id(Operation.WRITE, "if a batch is transactional"), on_topic(Operation.WRITE, "each topic")
+    ),
+)
 def handle(
     request: ProduceRequest,
     context: RequestContext,

@@ -13,14 +13,16 @@ from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
+from headrace.broker.required_rights import on_group, requires
 from headrace.common.errors import InconsistentGroupProtocolError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.security.acls import Operation
 
 _FIRST_WITH_PROTOCOL = 5
 
 
-@api(ApiKey.SYNC_GROUP, 0, 5)
+@api(ApiKey.SYNC_GROUP, 0, 5, needs=requires(on_group(Operation.READ)))
 def handle(request: SyncGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=InconsistentGroupProtocolError.code)

@@ -18,6 +18,7 @@ from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
+from headrace.broker.required_rights import on_group, on_topic, on_transactional_id, requires
 from headrace.broker.transaction_verification import Operation
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import parts
@@ -42,12 +43,22 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headrace.security import acls
 
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS_PARTITIONS = 5
 
 
-@api(ApiKey.TXN_OFFSET_COMMIT, 0, 5)
+@api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    0,
+    5,
+    needs=requires(
+        on_transactional_id(acls.Operation.WRITE),
+        on_group(acls.Operation.READ),
+        on_topic(acls.Operation.READ, "each topic"),
+    ),
+)
 async def handle(
     request: TxnOffsetCommitRequest,
     context: RequestContext,

@@ -11,6 +11,7 @@ Version notes (0 to 1): 1 has upgrade types and `validate_only` (KIP-778).
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, requires
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.update_features import (
@@ -18,12 +19,13 @@ from headrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from headrace.security.acls import Operation
 
 _NOT_SUPPORTED = "Could not apply finalized feature update because the provided feature is not supported."
 _NO_UPDATES = "Can not provide empty feature updates in the request."
 
 
-@api(ApiKey.UPDATE_FEATURES, 0, 1)
+@api(ApiKey.UPDATE_FEATURES, 0, 1, needs=requires(on_cluster(Operation.ALTER)))
 def handle(request: UpdateFeaturesRequest, _: RequestContext) -> UpdateFeaturesResponse:
     if not request.feature_updates:
         return UpdateFeaturesResponse(error_code=InvalidRequestError.code, error_message=_NO_UPDATES)

@@ -11,11 +11,13 @@ from headrace.broker.apis import DEFERRED, HandlerResult, api
 from headrace.broker.control import wire
 from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import requires_cluster
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.update_metadata import UpdateMetadataRequest
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.UPDATE_METADATA, 0, 8)
+@api(ApiKey.UPDATE_METADATA, 0, 8, needs=requires_cluster(Operation.CLUSTER_ACTION))
 def handle(request: UpdateMetadataRequest, context: RequestContext, *, inbox: CommandInbox) -> HandlerResult:
     command = wire.decode_update_metadata(request, context.api_version)
     inbox.submit(command, lambda result: context.reply(wire.update_metadata_response(result)))

@@ -12,6 +12,7 @@ import asyncio
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import on_cluster, requires
 from headrace.broker.transactions import Transactions
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
@@ -32,9 +33,10 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from headrace.security.acls import Operation
 
 
-@api(ApiKey.WRITE_TXN_MARKERS, 1, 2)
+@api(ApiKey.WRITE_TXN_MARKERS, 1, 2, needs=requires(on_cluster(Operation.ALTER) | on_cluster(Operation.CLUSTER_ACTION)))
 async def handle(
     request: WriteTxnMarkersRequest, context: RequestContext, *, transactions: Transactions
 ) -> WriteTxnMarkersResponse:
