@@ -1,4 +1,5 @@
-"""Dynamic configs of topics and brokers in the coordination store, and the watch that notifies brokers of changes.
+"""Dynamic configs of topics, brokers, groups, users, client ids and IP addresses in the coordination store, and the
+watch that notifies brokers of changes.
 
 A change writes an entity's configs and a notification under /config/changes in one transaction. Each broker watches
 /config/changes, reads the configs of each changed entity, and applies them. This module does not validate configs.
@@ -7,6 +8,7 @@ A change writes an entity's configs and a notification under /config/changes in 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -39,8 +41,12 @@ _FEW_TOPICS = 50
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """An entity with dynamic configs: a topic, a broker, all brokers (the cluster-wide default), a group, or a client
-    metrics subscription. The names of the last two are encoded, since they may have any characters."""
+    """An entity with dynamic configs: a topic, a broker, all brokers (the cluster-wide default), a group, a client
+    metrics subscription, a user, a client id, both together, or an IP address.
+
+    The names of the last six are encoded, since they may have any characters. The entity of all users (client ids, IP
+    addresses) without an own one has the name `<default>`. User and client id together have the name
+    `<user>/clients/<client id>`."""
 
     kind: str
     name: str
@@ -66,10 +72,38 @@ class ConfigEntity:
     def client_metrics(cls, name: str) -> "ConfigEntity":
         return cls(znodes.CLIENT_METRICS_CONFIGS, quote(name, safe=""))
 
+    @classmethod
+    def user(cls, name: str | None) -> "ConfigEntity":
+        """Returns the entity of a user; None: of all other users."""
+        return cls(znodes.USER_CONFIGS, _encoded(name))
+
+    @classmethod
+    def client(cls, client_id: str | None) -> "ConfigEntity":
+        """Returns the entity of a client id; None: of all other client ids."""
+        return cls(znodes.CLIENT_CONFIGS, _encoded(client_id))
+
+    @classmethod
+    def user_client(cls, user: str | None, client_id: str | None) -> "ConfigEntity":
+        """Returns the entity of a client id of a user; None: of all others."""
+        return cls(znodes.USER_CONFIGS, f"{_encoded(user)}/{znodes.CLIENT_CONFIGS}/{_encoded(client_id)}")
+
+    @classmethod
+    def ip(cls, address: str | None) -> "ConfigEntity":
+        """Returns the entity of an IP address; None: of all other addresses."""
+        return cls(znodes.IP_CONFIGS, _encoded(address))
+
     @property
     def decoded_name(self) -> str:
-        """The name of a group or of a client metrics subscription."""
+        """The name of a group, a client metrics subscription, a user, a client id, or an IP address."""
         return unquote(self.name)
+
+    @property
+    def user_and_client(self) -> tuple[str, str]:
+        """The encoded user and client id of a user, a client id, or both. Empty if the entity has none."""
+        if self.kind == znodes.CLIENT_CONFIGS:
+            return "", self.name
+        user, _, client_id = self.name.partition(f"/{znodes.CLIENT_CONFIGS}/")
+        return user, client_id
 
     @property
     def path(self) -> str:
@@ -77,6 +111,11 @@ class ConfigEntity:
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
+
+
+def _encoded(name: str | None) -> str:
+    # A user may have the name <default>.
+    return znodes.DEFAULT_ENTITY if name is None else quote(name, safe="-._").replace("~", "%7E")
 
 
 ConfigListener: TypeAlias = Callable[[ConfigEntity, dict[str, str]], None]
@@ -102,7 +141,18 @@ class ConfigStore:
 
     async def get_all(self, kind: str) -> dict[str, dict[str, str]]:
         """Returns the configs of all entities of a kind, by name. A broker reads them at startup."""
-        return await read_many(await self.names(kind), lambda name: self.get(ConfigEntity(kind, name)))
+        names = await self.names(kind)
+        if kind == znodes.USER_CONFIGS:
+            clients = await read_many(names, self._clients_of)
+            names += [f"{user}/{znodes.CLIENT_CONFIGS}/{client}" for user in names for client in clients[user]]
+        return await read_many(names, lambda name: self.get(ConfigEntity(kind, name)))
+
+    async def _clients_of(self, user: str) -> list[str]:
+        """Returns the client ids of a user that have configs."""
+        try:
+            return await self._store.children(f"{znodes.CONFIG}/{znodes.USER_CONFIGS}/{user}/{znodes.CLIENT_CONFIGS}")
+        except NoNode:
+            return []
 
     async def set(self, entity: ConfigEntity, config: Mapping[str, str]) -> None:
         """Replaces all configs of an entity."""
@@ -119,6 +169,7 @@ class ConfigStore:
                 data, stat = await self._store.get(entity.path)
             except NoNode:
                 updated = dict(change({}))
+                await self._create_parents(entity)
                 operation = Create(entity.path, znodes.encode_config(updated))
             else:
                 updated = dict(change(znodes.decode_config(entity.path, data)))
@@ -130,6 +181,14 @@ class ConfigStore:
                     raise
                 continue
             return updated
+
+    async def _create_parents(self, entity: ConfigEntity) -> None:
+        """Creates the nodes between the kind and the entity, without data, as Kafka does."""
+        parts = entity.name.split("/")
+        for size in range(1, len(parts)):
+            path = znodes.config_path(entity.kind, "/".join(parts[:size]))
+            with suppress(NodeExists):
+                await self._store.create(path, b"")
 
 
 def notification(entity: ConfigEntity) -> Create:

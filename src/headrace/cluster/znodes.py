@@ -6,6 +6,9 @@
 /controller                                  the active controller; ephemeral
 /controller_epoch                            the number of controller elections so far
 /config/topics/<topic>  /config/brokers/<id> dynamic configs; <default> is the entity of all brokers
+/config/users/<user>  /config/clients/<id>   quotas and credentials of users, quotas of client ids and IP addresses;
+  /config/users/<user>/clients/<id>          names are encoded, <default> is the entity of all others
+  /config/ips/<ip>
 /config/changes/config_change_<n>            notification of changed configs
 /admin/delete_topics/<topic>                 a topic marked for deletion
 /admin/reassign_partitions                   partitions that an older tool moves to other replicas
@@ -52,6 +55,9 @@ TOPIC_CONFIGS = "topics"
 BROKER_CONFIGS = "brokers"
 GROUP_CONFIGS = "groups"
 CLIENT_METRICS_CONFIGS = "client-metrics"
+USER_CONFIGS = "users"
+CLIENT_CONFIGS = "clients"
+IP_CONFIGS = "ips"
 
 INITIAL_CONTROLLER_EPOCH = 0
 _FEATURES_ENABLED = 1
@@ -409,7 +415,7 @@ def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
 
 def sanitize(name: str) -> str:
     """Returns a user name encoded for a path, as Kafka does."""
-    return name if name == DEFAULT_ENTITY else quote(name, safe="-._~")
+    return name if name == DEFAULT_ENTITY else quote(name, safe="-._").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:

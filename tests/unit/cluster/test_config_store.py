@@ -222,3 +222,43 @@ async def test_purges_although_another_broker_has_deleted_some_notifications() -
     while await store.children(znodes.CONFIG_CHANGES) != ["config_change_0000000003"]:
         await asyncio.sleep(0)
     await following.watcher.stop()
+
+
+def test_names_of_users_and_client_ids_are_encoded() -> None:
+    assert str(ConfigEntity.user("CN=a b")) == "users/CN%3Da%20b"
+    assert str(ConfigEntity.user(None)) == "users/<default>"
+    assert str(ConfigEntity.user("<default>")) == "users/%3Cdefault%3E"
+    assert str(ConfigEntity.client("a/b*~")) == "clients/a%2Fb%2A%7E"
+    assert ConfigEntity.ip("::1").path == "/config/ips/%3A%3A1"
+    both = ConfigEntity.user_client("al/ice", None)
+    assert both.path == "/config/users/al%2Fice/clients/<default>"
+    assert both.user_and_client == ("al%2Fice", "<default>")
+    assert ConfigEntity.user("alice").user_and_client == ("alice", "")
+    assert ConfigEntity.client("app").user_and_client == ("", "app")
+    assert ConfigEntity.user("CN=a b").decoded_name == "CN=a b"
+
+
+@async_test
+async def test_clients_of_users() -> None:
+    store, clock = await make_store()
+    configs = ConfigStore(store)
+    following = Following(store.new_session(), clock)
+    await following.watcher.start()
+    await configs.set(ConfigEntity.user_client("alice", "app"), {"producer_byte_rate": "1"})
+    await configs.set(ConfigEntity.user_client("alice", None), {"producer_byte_rate": "2"})
+    await configs.set(ConfigEntity.user(None), {"producer_byte_rate": "3"})
+    assert (await store.get("/config/users/alice"))[0] == b""
+    assert await configs.get_all("users") == {
+        "<default>": {"producer_byte_rate": "3"},
+        "alice": {},
+        "alice/clients/app": {"producer_byte_rate": "1"},
+        "alice/clients/<default>": {"producer_byte_rate": "2"},
+    }
+    await configs.alter(ConfigEntity.user("alice"), lambda config: {**config, "SCRAM-SHA-256": "salt=="})
+    await configs.alter(ConfigEntity.user("alice"), lambda config: {**config, "producer_byte_rate": "4"})
+    assert await configs.get(ConfigEntity.user("alice")) == {"SCRAM-SHA-256": "salt==", "producer_byte_rate": "4"}
+    await until(lambda: len(following.notified) >= 5)
+    assert following.notified[0] == ("users/alice/clients/app", {"producer_byte_rate": "1"})
+    names = await store.children(znodes.CONFIG_CHANGES)
+    data, _ = await store.get(f"{znodes.CONFIG_CHANGES}/{min(names)}")
+    assert data == b'{"version":2,"entity_path":"users/alice/clients/app"}'

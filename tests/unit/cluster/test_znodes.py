@@ -156,6 +156,7 @@ def test_notifications_cluster_id_producer_ids_and_features() -> None:
 
 def test_sanitizes_user_names() -> None:
     assert znodes.sanitize("CN=a b,O=x/y") == "CN%3Da%20b%2CO%3Dx%2Fy"
+    assert znodes.sanitize("a-b.c_d~*+%é") == "a-b.c_d%7E%2A%2B%25%C3%A9"
     assert znodes.desanitize(znodes.sanitize("CN=a b,O=x/y")) == "CN=a b,O=x/y"
     assert znodes.sanitize("<default>") == znodes.desanitize("<default>") == "<default>"
 
