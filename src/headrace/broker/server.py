@@ -509,7 +509,9 @@ class Broker:
         """Returns this broker as it registers: its advertised addresses, with the ports that were bound."""
         ports = {bound.name: bound.port for bound in self._bound_endpoints()}
         endpoints = tuple(
-            BrokerEndpoint(listener.name, listener.host, listener.port or ports[listener.name])
+            BrokerEndpoint(
+                listener.name, listener.host, listener.port or ports[listener.name], listener.security_protocol
+            )
             for listener in self.config.advertised_listeners
         )
         return BrokerInfo(self.node_id, endpoints, self.config.broker_rack)

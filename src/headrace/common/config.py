@@ -29,6 +29,10 @@ class ConfigType(Enum):
     """A string that is never shown."""
 
 
+HIDDEN = "[hidden]"
+"""Shown in place of the value of a password."""
+
+
 def invalid_value(name: str, value: object, problem: str) -> ConfigError:
     """Returns the error for a value, in the words of Kafka's ConfigException."""
     return ConfigError(f"Invalid value {value} for configuration {name}: {problem}")
@@ -83,16 +87,20 @@ class ConfigKey:
         try:
             value = _PARSERS[self.type](raw)
         except ValueError:
-            raise invalid_value(key_name, raw, self._type_problem()) from None
+            raise invalid_value(key_name, self.shown(raw), self._type_problem()) from None
         if self.choices is not None:
             for item in value if isinstance(value, tuple) else (value,):
                 if item not in self.choices:
-                    raise invalid_value(key_name, item, f"String must be one of: {', '.join(self.choices)}")
+                    raise invalid_value(key_name, self.shown(item), f"String must be one of: {', '.join(self.choices)}")
         elif problem := self._bounds_problem(value):
-            raise invalid_value(key_name, raw, problem)
+            raise invalid_value(key_name, self.shown(raw), problem)
         if self.check is not None and (problem := self.check(value)):
-            raise invalid_value(key_name, raw, problem)
+            raise invalid_value(key_name, self.shown(raw), problem)
         return value
+
+    def shown(self, value: object) -> object:
+        """Returns a value as messages and logs show it."""
+        return HIDDEN if self.type is ConfigType.PASSWORD and value is not None else value
 
     def _type_problem(self) -> str:
         if self.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE):
@@ -213,6 +221,13 @@ class ConfigTable:
                 raise unknown_key(name, self.keys)
         return {
             key.attribute: key.parse(properties[key.name]) if key.name in properties else key.default
+            for key in self.keys.values()
+        }
+
+    def values(self, properties: Mapping[str, object]) -> dict[str, Any]:
+        """Returns the value of every key like `parse`, by the key's name."""
+        return {
+            key.name: key.parse(properties[key.name]) if key.name in properties else key.default
             for key in self.keys.values()
         }
 

@@ -159,6 +159,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "listener_name",
         "peer",
         "principal",
+        "security_protocol",
     )
 
     def __init__(
@@ -169,11 +170,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         listener_name: str,
         peer: Address,
         now: float,
+        security_protocol: str = "PLAINTEXT",
     ):
         self._server = server
         self._handler = handler
         self._loop = loop
         self.listener_name = listener_name
+        self.security_protocol = security_protocol
+        """The protocol of the listener."""
         self.peer = peer
         self.principal = ANONYMOUS
         """Who the client is. Authentication sets it."""
@@ -199,6 +203,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return f"{join_address(*self.peer)} on {self.listener_name}"
 
     # ---- for handlers
+
+    @property
+    def needs_sasl(self) -> bool:
+        """True if clients of the listener authenticate with SASL."""
+        return self.security_protocol.startswith("SASL_")
 
     def expect_response(self) -> ResponseSlot:
         """Reserves the place of the next response."""

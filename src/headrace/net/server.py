@@ -81,6 +81,7 @@ class SocketServer:
         self.bytes_in = 0
         self.bytes_out = 0
         self._listeners = listeners
+        self._protocols = {listener.name: listener.security_protocol for listener in listeners}
         self._handler = handler
         self._clock = clock
         self._problems = RateLimitedLog(_logger, clock)
@@ -191,7 +192,8 @@ class SocketServer:
 
     def _add_connection(self, peer: Address, listener_name: str) -> ServerConnection:
         now = self._clock.monotonic()
-        connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, now)
+        protocol = self._protocols[listener_name]
+        connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, now, protocol)
         self.connections[connection] = None
         self._per_ip[peer[0]] = self._per_ip.get(peer[0], 0) + 1
         self.connections_total += 1

@@ -19,13 +19,20 @@ from typing import Any
 from headrace.broker.config.control import CONTROL_KEYS, ControlConfig
 from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
+from headrace.broker.config.listener_security import (
+    PREFIX,
+    SECURITY_KEYS,
+    ListenerSecurity,
+    check_prefixed,
+    security_of,
+)
 from headrace.broker.config.listeners import (
     check_addresses,
     check_advertised,
-    check_protocols,
     parse_listeners,
     parse_protocol_map,
     with_defaults,
+    with_protocols,
 )
 from headrace.broker.config.replication import REPLICATION_KEYS, FetcherConfig
 from headrace.cluster.leader_balance import LEADER_BALANCE_KEYS, LeaderBalanceConfig
@@ -36,6 +43,7 @@ from headrace.coordinator.transaction.config import TRANSACTION_KEYS, Transactio
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
 from headrace.net.receive_memory import UNLIMITED
+from headrace.security.tls_keys import UNSUPPORTED, check_unsupported
 from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 from headrace.storage.files import FileSystem
@@ -156,7 +164,7 @@ OWN_KEYS = ConfigTable(
             "listener.security.protocol.map",
             ConfigType.STRING,
             "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-            "The security protocol of each listener. Only PLAINTEXT is supported so far. (Dynamic in Kafka.)",
+            "The security protocol of each listener: PLAINTEXT or SSL; SASL is not supported yet. (Dynamic in Kafka.)",
             dynamic=False,
         ),
         ConfigKey(
@@ -343,6 +351,7 @@ OWN_KEYS = ConfigTable(
             low=0,
             dynamic=False,
         ),
+        *SECURITY_KEYS.keys.values(),
         *CONTROL_KEYS.keys.values(),
         *REPLICATION_KEYS.keys.values(),
         *LEADER_BALANCE_KEYS.keys.values(),
@@ -385,8 +394,6 @@ BROKER_KEYS = ConfigTable(
 )
 """Every supported broker key."""
 
-_LISTENER_PREFIX = "listener.name."
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
@@ -400,6 +407,8 @@ class BrokerConfig:
     advertised_listeners: tuple[Listener, ...]
     """One address for each listener. Port 0 means the bound port."""
     inter_broker_listener_name: str
+    listener_security: Mapping[str, ListenerSecurity]
+    """The security configs of each listener at the start, by its name. Some are dynamic."""
     limits: Limits
     num_partitions: int
     default_replication_factor: int
@@ -426,7 +435,7 @@ class BrokerConfig:
     transactions: TransactionConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
-    """The properties with a supported key, not parsed."""
+    """The properties with a supported key, not parsed; also those of single listeners."""
     notes: tuple[str, ...]
     """Warnings for the log, one line each: keys without effect, combinations that make no sense."""
 
@@ -436,6 +445,7 @@ class BrokerConfig:
         properties = properties or {}
         notes = list(_check_unsupported(properties))
         supported = {name: value for name, value in properties.items() if name in BROKER_KEYS.keys}
+        prefixed = {name: value for name, value in properties.items() if name.startswith(PREFIX)}
         values = BROKER_KEYS.parse(supported)
         manager = _manager_config(supported)
         log_defaults = LogConfig.from_properties(LOG_KEYS.defaults_from_server(supported))
@@ -457,6 +467,9 @@ class BrokerConfig:
             listeners=listeners,
             advertised_listeners=advertised,
             inter_broker_listener_name=inter_broker,
+            listener_security={
+                listener.name: security_of(listener, {**supported, **prefixed}) for listener in listeners
+            },
             limits=limits,
             request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],
@@ -471,7 +484,7 @@ class BrokerConfig:
             ),
             transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(supported)),
             manager=manager,
-            properties=supported,
+            properties={**supported, **prefixed},
             notes=tuple(notes),
         )
 
@@ -479,7 +492,7 @@ class BrokerConfig:
     def load(cls, properties: Mapping[str, object] | None = None, files: FileSystem | None = None) -> "BrokerConfig":
         """Like `from_properties`. If no node id is set, uses the id in `meta.properties` of the log directories."""
         config = cls.from_properties(properties)
-        if _node_id(BROKER_KEYS.parse(config.properties)) is not None:
+        if _node_id(BROKER_KEYS.parse(BROKER_KEYS.select(config.properties))) is not None:
             return config
         for directory in map(Path, config.log_dirs):
             meta = MetaProperties.read(directory, files or FileSystem())
@@ -526,9 +539,9 @@ def _check_unsupported(properties: Mapping[str, object]) -> Iterator[str]:
                 raise ConfigError(f"{name} cannot be set: {REFUSED[name]}")
         elif name in NO_EFFECT:
             yield f"{name} has no effect: {NO_EFFECT[name]}"
-        elif name.startswith(_LISTENER_PREFIX):
-            yield f"{name} has no effect: configs of single listeners are for TLS and SASL, which are not supported yet"
-        else:
+        elif name in UNSUPPORTED:
+            check_unsupported(name, value)
+        elif not name.startswith(PREFIX):
             raise unknown_key(name, [*BROKER_KEYS.keys, *NO_EFFECT, *REFUSED])
 
 
@@ -603,8 +616,10 @@ def _listeners(
             notes.append(f"Listener {listener} is ignored: {NO_EFFECT['controller.listener.names']}")
     if not listeners:
         raise ConfigError("listeners must have at least one listener for clients")
-    protocols = parse_protocol_map(values["listener_security_protocol_map"])
-    check_protocols(listeners, protocols)
+    listeners = with_protocols(listeners, parse_protocol_map(values["listener_security_protocol_map"]))
+    for name, value in properties.items():
+        if name.startswith(PREFIX):
+            notes += check_prefixed(name, value, [listener.name for listener in all_listeners])
     advertised = tuple(
         listener
         for listener in parse_listeners("advertised.listeners", values["advertised_listeners"])
@@ -614,7 +629,7 @@ def _listeners(
     return (
         listeners,
         with_defaults(advertised, listeners),
-        _inter_broker_listener(values, properties, listeners, protocols),
+        _inter_broker_listener(values, properties, listeners),
     )
 
 
@@ -622,7 +637,6 @@ def _inter_broker_listener(
     values: Mapping[str, Any],
     properties: Mapping[str, object],
     listeners: Iterable[Listener],
-    protocols: Mapping[str, str],
 ) -> str:
     name = (values["inter_broker_listener_name"] or "").upper()
     names = [listener.name for listener in listeners]
@@ -635,9 +649,9 @@ def _inter_broker_listener(
             )
         return name
     protocol = values["security_inter_broker_protocol"]
-    for candidate in names:
-        if protocols[candidate] == protocol:
-            return candidate
+    for candidate in listeners:
+        if candidate.security_protocol == protocol:
+            return candidate.name
     raise ConfigError(
         f"security.inter.broker.protocol={protocol} must be the protocol of a listener: {', '.join(names)}"
     )

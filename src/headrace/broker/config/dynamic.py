@@ -254,7 +254,8 @@ class DynamicConfig:
             self._notify(sorted(self._with_logs))
         changed = {name: value for name, value in self._values.items() if value != before[name]}
         if changed:
-            _logger.info("Broker %d: configs have changed: %s", self.node_id, changed)
+            shown = {name: BROKER_KEYS.keys[name].shown(value) for name, value in changed.items()}
+            _logger.info("Broker %d: configs have changed: %s", self.node_id, shown)
             for listener in self.on_broker_changed:
                 listener(changed)
 
@@ -291,8 +292,9 @@ class DynamicConfig:
                 raise ConfigError("it cannot be updated dynamically")
             self._check_value(name, value)
         except ConfigError as error:
+            shown = value if key is None else key.shown(value)
             _logger.error(
-                "Broker %d: ignoring the dynamic config %s=%s of %s: %s", self.node_id, name, value, entity, error
+                "Broker %d: ignoring the dynamic config %s=%s of %s: %s", self.node_id, name, shown, entity, error
             )
             return False
         return True

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
 from headrace.broker.config.dynamic import ConfigSource, DynamicConfig
+from headrace.broker.config.listener_security import PREFIX, prefixed_key
 from headrace.common.config import ConfigKey, ConfigTable, ConfigType
 from headrace.common.errors import ConfigError
 
@@ -119,20 +120,27 @@ def _synonyms(dynamic_config: DynamicConfig, names: tuple[str, ...]) -> Iterator
 
 def broker_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
     """Returns all config entries of this broker."""
-    without_effect = {
-        name for source, layer in dynamic_config.layers if source is not ConfigSource.SERVER for name in layer
+    others = {
+        name
+        for source, layer in dynamic_config.layers
+        for name in layer
+        if source is not ConfigSource.SERVER or name.startswith(PREFIX)
     } - set(BROKER_KEYS.keys)
-    return [_broker_entry(dynamic_config, name) for name in sorted({*BROKER_KEYS.keys, *without_effect})]
+    return [_broker_entry(dynamic_config, name) for name in sorted({*BROKER_KEYS.keys, *others})]
 
 
 def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
-    key = BROKER_KEYS.keys.get(name)
+    key = BROKER_KEYS.keys.get(name) or prefixed_key(name)
     synonyms = tuple(_synonyms(dynamic_config, (name,)))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     if key is None:
         return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
-    # The id may be the one in the log directories' meta.properties.
-    value = str(dynamic_config.node_id) if name in ("node.id", "broker.id") else show_value(dynamic_config.broker(name))
+    if name in ("node.id", "broker.id"):
+        value: str | None = str(dynamic_config.node_id)  # may be the one in the log directories' meta.properties
+    elif key.name != name:
+        value = synonyms[0].value
+    else:
+        value = show_value(dynamic_config.broker(name))
     if key.type is ConfigType.PASSWORD:
         value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
@@ -159,6 +167,8 @@ def all_brokers_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
     for name in sorted(set_for_all):
         key = BROKER_KEYS.keys.get(name)
         value = show_value(set_for_all[name]) if key is None else _normalize(key, set_for_all[name])
+        if key is not None and key.type is ConfigType.PASSWORD:
+            value = None
         synonym = ConfigSynonym(name, value, ConfigSource.ALL_BROKERS)
         type_number = STRING_TYPE if key is None else _TYPE_NUMBERS[key.type]
         doc = "Has no effect." if key is None else key.doc

@@ -86,14 +86,6 @@ _WITHOUT_EFFECT = {
         metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
         server.max.startup.time.ms
     """,
-    "TLS listeners are not supported yet": """
-        security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
-        ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
-        ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
-        ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider
-        ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
-        ssl.truststore.location ssl.truststore.password ssl.truststore.type
-    """,
     "there is no authentication yet": """
         connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key

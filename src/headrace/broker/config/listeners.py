@@ -12,6 +12,7 @@ the machine, port 0 any free port.
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from headrace.common.errors import ConfigError
 from headrace.net.listeners import Listener
@@ -69,8 +70,9 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def check_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) -> None:
-    """Checks that each listener has a supported security protocol."""
+def with_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    """Returns the listeners with their security protocols. Raises ConfigError if one has none that is supported."""
+    result: list[Listener] = []
     for listener in listeners:
         protocol = protocols.get(listener.name)
         if protocol is None:
@@ -80,8 +82,11 @@ def check_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str])
             )
         if protocol not in SUPPORTED_PROTOCOLS:
             raise ConfigError(
-                f"Listener {listener.name} uses {protocol}: only PLAINTEXT listeners are supported so far"
+                f"Listener {listener.name} uses {protocol}: only {' and '.join(SUPPORTED_PROTOCOLS)} listeners are "
+                "supported so far"
             )
+        result.append(replace(listener, security_protocol=protocol))
+    return tuple(result)
 
 
 def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> None:
@@ -103,5 +108,6 @@ def with_defaults(advertised: Iterable[Listener], listeners: Iterable[Listener])
     result: list[Listener] = []
     for listener in listeners:
         host = socket.gethostname() if listener.host in ALL_ADDRESSES else listener.host
-        result.append(advertised_by_name.get(listener.name) or Listener(listener.name, host, listener.port))
+        address = advertised_by_name.get(listener.name) or replace(listener, host=host)
+        result.append(replace(address, security_protocol=listener.security_protocol))
     return tuple(result)

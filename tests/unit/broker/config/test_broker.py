@@ -192,9 +192,49 @@ def test_refuses_keys_that_users_rely_on() -> None:
     assert "tiered" in error_of(remote_log_storage_system_enable="true")
 
 
-def test_listener_prefixed_keys_have_no_effect() -> None:
-    (note,) = BrokerConfig.from_properties({"listener.name.plaintext.ssl.keystore.location": "x"}).notes
-    assert note.startswith("listener.name.plaintext.ssl.keystore.location has no effect")
+def test_a_listener_has_configs_of_its_own() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "A://:1,B://:2",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+            "ssl.keystore.location": "x",
+            "listener.name.b.ssl.keystore.location": "y",
+            "inter.broker.listener.name": "A",
+        }
+    )
+    locations = {name: view.values["ssl.keystore.location"] for name, view in config.listener_security.items()}
+    assert locations == {"A": "x", "B": "y"}
+    assert config.properties["listener.name.b.ssl.keystore.location"] == "y"
+    assert not config.notes
+
+
+def test_refuses_wrong_configs_of_a_listener() -> None:
+    assert error_of(listener_name_external_ssl_client_auth="none") == (
+        "listener.name.external.ssl.client.auth: there is no listener external: expected one of plaintext"
+    )
+    assert error_of(listener_name_plaintext_ssl_key_store="x").startswith(
+        "listener.name.plaintext.ssl.key.store: unknown configuration key 'ssl.key.store', did you mean 'ssl.key"
+    )
+    assert error_of(listener_name_plaintext_ssl_client_auth="maybe") == (
+        "Invalid value maybe for configuration listener.name.plaintext.ssl.client.auth: "
+        "String must be one of: required, requested, none"
+    )
+
+
+def test_java_classes_of_tls_cannot_be_set() -> None:
+    assert error_of(ssl_provider="BC") == "ssl.provider cannot be set: OpenSSL is the only provider of TLS"
+    assert "listener.name.plaintext.ssl.engine.factory.class cannot be set: Java classes" in error_of(
+        listener_name_plaintext_ssl_engine_factory_class="a.B"
+    )
+    BrokerConfig.from_properties({"ssl.provider": "", "ssl.trustmanager.algorithm": "PKIX"})
+
+
+def test_passwords_are_not_in_error_messages() -> None:
+    message = error_of(**{"listener.name.plaintext.ssl.key.password": 5})
+    assert message == (
+        "Invalid value [hidden] for configuration listener.name.plaintext.ssl.key.password: "
+        "Expected value to be a string"
+    )
 
 
 @pytest.mark.parametrize(
