@@ -26,6 +26,7 @@ from typing import Any
 
 from headrace.broker import handlers
 from headrace.broker._fast_produce import FastProduce
+from headrace.broker.acl_admin import AclAdmin
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.broker_state import BrokerLifecycle, BrokerState
@@ -64,6 +65,8 @@ from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
 from headrace.net.listeners import BoundListener, join_address
 from headrace.net.server import SocketServer
+from headrace.security.acl_authorizer import AclAuthorizer
+from headrace.security.acl_store import AclStore
 from headrace.storage.directory import LogDirectory
 from headrace.storage.manager import LogManager
 
@@ -123,6 +126,9 @@ class Broker:
         """Set when the broker cannot continue because no log directory is online."""
         self.control_server: SocketServer | None = None
         """The server of `control.plane.listener.name`."""
+        self.authorizer: AclAuthorizer | None = None
+        """None if `authorizer.class.name` is not set."""
+        self.acl_store: AclStore | None = None
         self._cleanup = AsyncExitStack()
         self._stops_cleanly = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,6 +194,18 @@ class Broker:
         cleanup.push_async_callback(self.config_watcher.stop)
         await self.config_watcher.start()
         await self._load_configs()
+        if self.config.authorizer.enabled:
+            await self._start_authorizer(cleanup)
+
+    async def _start_authorizer(self, cleanup: AsyncExitStack) -> None:
+        """Reads all ACLs. The sockets open later, so no request is decided without them."""
+        config = self.config.authorizer
+        self.authorizer = AclAuthorizer(
+            config.super_users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found
+        )
+        self.acl_store = AclStore(self.store, self.clock, self.authorizer)
+        cleanup.push_async_callback(self.acl_store.stop)
+        await self.acl_store.start()
 
     async def _generate_node_id(self) -> None:
         """Gets a new broker id from the store. The log manager writes it to the log directories."""
@@ -370,7 +388,9 @@ class Broker:
             config.request_max_elements,
             self.environment.make_runner,
         )
-        self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
+        self.dispatcher.authorizer = self.authorizer
+        if self.authorizer is None:  # the fast way does not check rights
+            self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
         limits = self.dynamic_config.limits(config.limits)
         self.dispatcher.hold_clients()
         control_plane = config.control.control_plane_listener_name
@@ -392,6 +412,7 @@ class Broker:
 
     def _services(self) -> Services:
         return Services(
+            acls=AclAdmin(self.authorizer, self.acl_store),
             auto_topic_creation=self.auto_topic_creation,
             batch_inflater=self.batch_inflater,
             clock=self.clock,
@@ -447,6 +468,8 @@ class Broker:
         self.epoch = broker.epoch
         self.config_watcher.restart_watch()
         self.features.restart_watch()
+        if self.acl_store is not None:
+            self.acl_store.restart_watch()
         self._run_task(self._reload_configs())
 
     async def _reload_configs(self) -> None:

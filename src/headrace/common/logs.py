@@ -2,8 +2,11 @@
 
     2026-01-31 12:00:00.123 INFO  broker.server  ready on PLAINTEXT://127.0.0.1:9092
 
-After the level comes the logger's name without `headrace.`. Two loggers do not belong to a module: `headrace.requests`
-logs every request at level DEBUG, and `headrace.slow_requests` logs slow requests at level WARNING.
+After the level comes the logger's name without `headrace.`. Three loggers do not belong to a module:
+
+    headrace.requests        every request, at level DEBUG
+    headrace.slow_requests   slow requests, at level WARNING
+    headrace.audit           denied access at level INFO, allowed access at level DEBUG
 """
 
 import logging
@@ -18,6 +21,7 @@ from headrace.common.errors import ConfigError
 
 REQUEST_LOGGER = "headrace.requests"
 SLOW_REQUEST_LOGGER = "headrace.slow_requests"
+AUDIT_LOGGER = "headrace.audit"
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.config.authorizer import AUTHORIZER_KEYS, AuthorizerConfig
 from headrace.broker.config.control import CONTROL_KEYS, ControlConfig
 from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
@@ -352,6 +353,7 @@ OWN_KEYS = ConfigTable(
             dynamic=False,
         ),
         *SECURITY_KEYS.keys.values(),
+        *AUTHORIZER_KEYS.keys.values(),
         *CONTROL_KEYS.keys.values(),
         *REPLICATION_KEYS.keys.values(),
         *LEADER_BALANCE_KEYS.keys.values(),
@@ -427,6 +429,7 @@ class BrokerConfig:
     zookeeper: ZooKeeperConfig | None
     """None: the embedded store."""
     zookeeper_session_timeout_ms: int
+    authorizer: AuthorizerConfig
     control: ControlConfig
     fetchers: FetcherConfig
     replica_selector_class: str | None
@@ -475,6 +478,7 @@ class BrokerConfig:
             slow_request_ms=values["headrace_slow_request_ms"],
             auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
             auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],
+            authorizer=AuthorizerConfig.from_properties(AUTHORIZER_KEYS.select(supported)),
             control=control,
             fetchers=FetcherConfig.from_properties(REPLICATION_KEYS.select(supported), control.protocol),
             replica_selector_class=values["replica_selector_class"] or None,

@@ -1,7 +1,7 @@
 """Apache Kafka's broker keys that have no effect here, so that a `server.properties` of Kafka 3 or 4 loads.
 
 - A key in `NO_EFFECT` is accepted. The broker logs at its start why the key has no effect.
-- A key in `REFUSED` is an error, because its user relies on a feature that does not exist here, such as an authorizer.
+- A key in `REFUSED` is an error, because its user relies on a feature that does not exist here, such as tiered storage.
 
 `make docs` lists both.
 """
@@ -113,9 +113,6 @@ _WITHOUT_EFFECT = {
         sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
         sasl.server.max.receive.size
     """,
-    "there is no authorizer yet": """
-        allow.everyone.if.no.acl.found principal.builder.class super.users
-    """,
     "quotas are not supported yet": """
         controller.quota.window.num controller.quota.window.size.seconds max.connection.creation.rate quota.window.num
         quota.window.size.seconds
@@ -191,7 +188,6 @@ warning. The dynamic configs of TLS and SASL are not in this set: a user who alt
 
 REFUSED = {
     "alter.config.policy.class.name": "Java policies are not supported",
-    "authorizer.class.name": "there is no authorizer yet, so every client would have access",
     "client.quota.callback.class": "Java plugins are not supported",
     "config.providers": "config providers are not supported",
     "cordoned.log.dirs": "cordoned log directories are not supported yet",

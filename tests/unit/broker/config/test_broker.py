@@ -184,11 +184,9 @@ def test_refuses_topic_keys_as_broker_keys() -> None:
 
 
 def test_refuses_keys_that_users_rely_on() -> None:
-    message = error_of(authorizer_class_name="kafka.security.authorizer.AclAuthorizer")
-    assert (
-        message == "authorizer.class.name cannot be set: there is no authorizer yet, so every client would have access"
-    )
-    BrokerConfig.from_properties({"authorizer.class.name": "", "remote.log.storage.system.enable": "false"})
+    message = error_of(create_topic_policy_class_name="example.Policy")
+    assert message == "create.topic.policy.class.name cannot be set: Java policies are not supported"
+    BrokerConfig.from_properties({"create.topic.policy.class.name": "", "remote.log.storage.system.enable": "false"})
     assert "tiered" in error_of(remote_log_storage_system_enable="true")
 
 
