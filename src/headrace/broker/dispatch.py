@@ -54,7 +54,6 @@ from headrace.protocol import (
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import ApiVersionsResponse
 from headrace.security.acls import CLUSTER, Operation, Resource
-from headrace.security.audit import AuditLog
 from headrace.security.authorizer import Authorizer
 
 _logger = logging.getLogger(__name__)
@@ -167,20 +166,15 @@ class RequestContext:
         """The client's IP address."""
         return self.connection.peer[0]
 
-    def is_authorized(self, operation: Operation, resource: Resource, *, audit: bool = True) -> bool:
+    def is_authorized(self, operation: Operation, resource: Resource, *, audited: bool = True) -> bool:
         """Returns True if the client may do this. Without an authorizer every client may do everything.
 
-        The audit log gets the decision. Use `audit=False` if the client has not asked for this access: for its
-        authorized operations, or to leave out of a list what it may not see.
+        `audited` is False for a question that is not an attempt: authorized operations, or what a list leaves out.
         """
         authorizer = self._dispatcher.authorizer
-        if authorizer is None:
-            return True
-        allowed = authorizer.is_authorized(self.principal, self.host, operation, resource)
-        if audit:
-            request = self.api.key.name
-            self._dispatcher.audit.record(self.principal, self.host, operation, resource, request, allowed=allowed)
-        return allowed
+        return authorizer is None or authorizer.is_authorized(
+            self.principal, self.host, operation, resource, audited=audited, request=self.api.key.name
+        )
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -352,7 +346,6 @@ class Dispatcher:
         """Handles ordinary Produce requests, if given."""
         self.authorizer: Authorizer | None = None
         """Decides who may do what, if given."""
-        self.audit = AuditLog(clock)
 
     # ---- before the broker is ready
 

@@ -67,6 +67,7 @@ from headrace.net.listeners import BoundListener, join_address
 from headrace.net.server import SocketServer
 from headrace.security.acl_authorizer import AclAuthorizer
 from headrace.security.acl_store import AclStore
+from headrace.security.audit import AuditLog
 from headrace.storage.directory import LogDirectory
 from headrace.storage.manager import LogManager
 
@@ -201,7 +202,9 @@ class Broker:
         """Reads all ACLs. The sockets open later, so no request is decided without them."""
         config = self.config.authorizer
         self.authorizer = AclAuthorizer(
-            config.super_users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found
+            AuditLog(self.clock),
+            config.super_users,
+            allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
         self.acl_store = AclStore(self.store, self.clock, self.authorizer)
         cleanup.push_async_callback(self.acl_store.stop)

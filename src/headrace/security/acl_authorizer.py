@@ -37,7 +37,9 @@ from headrace.security.acls import (
     ResourcePattern,
     ResourceType,
 )
+from headrace.security.audit import AuditLog
 
+_ANY = "<any>"
 _CACHED_DECISIONS = 20_000
 _CACHED_NAME_LENGTH: Final = 256
 """Longer names, which no topic has, are not cached: each may have 32 KB."""
@@ -156,7 +158,16 @@ class _TypeRules:
 class AclAuthorizer:
     """Decides who may do what. Implements `security.authorizer.Authorizer`."""
 
-    def __init__(self, super_users: Iterable[Principal] = (), *, allow_everyone_if_no_acl_found: bool = False):
+    def __init__(
+        self,
+        audit: AuditLog | None = None,
+        super_users: Iterable[Principal] = (),
+        *,
+        allow_everyone_if_no_acl_found: bool = False,
+    ):
+        self.changes = 0
+        """How often decisions may have changed."""
+        self._audit = audit
         self._super_users = frozenset((principal.type, principal.name) for principal in super_users)
         self._allows_without_acl = allow_everyone_if_no_acl_found
         self._types: dict[ResourceType, _TypeRules] = {}
@@ -164,7 +175,16 @@ class AclAuthorizer:
 
     # ---- deciding
 
-    def is_authorized(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+    def is_authorized(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        *,
+        audited: bool = True,
+        request: str = "",
+    ) -> bool:
         name = resource.name
         key = (name, operation, principal.name, host, principal.type, resource.type)
         decision = self._decisions.get(key)
@@ -172,6 +192,8 @@ class AclAuthorizer:
             decision = self._decide(principal, host, operation, resource)
             if len(name) <= _CACHED_NAME_LENGTH:
                 self._remember(key, decision)
+        if audited and self._audit is not None and (not decision or self._audit.logs_allowed):
+            self._audit.record(principal, host, operation, resource, request, allowed=decision)
         return decision
 
     def is_authorized_for_any(
@@ -182,6 +204,8 @@ class AclAuthorizer:
         if decision is None:
             decision = self._decide_any(principal, host, operation, resource_type)
             self._remember(key, decision)
+        if self._audit is not None and (not decision or self._audit.logs_allowed):
+            self._audit.record(principal, host, operation, Resource(resource_type, _ANY), "", allowed=decision)
         return decision
 
     def is_super_user(self, principal: Principal) -> bool:
@@ -270,6 +294,7 @@ class AclAuthorizer:
         if not of_type.literal and not of_type.prefixed:
             del self._types[pattern.type]
         self._decisions.clear()
+        self.changes += 1
 
     def patterns(self) -> Iterator[ResourcePattern]:
         """Yields all patterns with entries, also damaged ones."""

@@ -35,12 +35,17 @@ class AuditLog:
         self._others = 0
         """How many attempts of further kinds were not logged."""
 
+    @property
+    def logs_allowed(self) -> bool:
+        """True if the log has allowed access too. Ask before `record`, to save time."""
+        return _logger.isEnabledFor(logging.DEBUG)
+
     def record(
         self, principal: Principal, host: str, operation: Operation, resource: Resource, request: str, *, allowed: bool
     ) -> None:
-        """Logs the decision about one attempt. `request` is the name of the API."""
+        """Logs the decision about one attempt. `request` is the name of the API, or empty."""
         if allowed:
-            if _logger.isEnabledFor(logging.DEBUG):
+            if self.logs_allowed:
                 _logger.debug("%s", _line(principal, host, operation, resource, request, "Allowed"))
             return
         if not _logger.isEnabledFor(logging.INFO):
@@ -74,7 +79,8 @@ def _line(
 ) -> str:
     return (
         f"Principal = {_short(str(principal))} is {decision} operation = {operation.name} from host = {host} "
-        f"on resource = {resource.type.title}:LITERAL:{_short(resource.name)} for request = {request}"
+        f"on resource = {resource.type.title}:LITERAL:{_short(resource.name)}"
+        + (f" for request = {request}" if request else "")
     )
 
 

@@ -14,11 +14,19 @@ class Authorizer(Protocol):
         """How often decisions may have changed: a decision is valid as long as this number is the same."""
 
     def is_authorized(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource, *, audited: bool = True
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        *,
+        audited: bool = True,
+        request: str = "",
     ) -> bool:
         """Returns True if the principal may do this from this host (an IP address).
 
-        `audited` is False for a question that is not an attempt: the audit log has no line for it.
+        `audited` is False for a question that is not an attempt: the audit log has no line for it. `request` is the
+        name of the API, for that line.
         """
 
     def is_authorized_for_any(

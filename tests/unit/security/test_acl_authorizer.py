@@ -22,7 +22,7 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 
 
 def make(*bindings: AclBinding, everyone: bool = False, super_users: tuple[Principal, ...] = ()) -> AclAuthorizer:
-    authorizer = AclAuthorizer(super_users, allow_everyone_if_no_acl_found=everyone)
+    authorizer = AclAuthorizer(None, super_users, allow_everyone_if_no_acl_found=everyone)
     for pattern in {binding.pattern for binding in bindings}:
         authorizer.set_entries(pattern, (binding.entry for binding in bindings if binding.pattern == pattern))
     return authorizer
