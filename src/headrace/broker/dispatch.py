@@ -30,6 +30,7 @@ from typing import Any, Protocol, cast
 
 from headrace.broker._fast_produce import FastProduce
 from headrace.broker.apis import DEFERRED, NO_REPLY, REGISTRY, Api, HandlerResult, api_version_entry
+from headrace.broker.authentication_gate import AuthenticationGate
 from headrace.broker.error_responses import error_response
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
@@ -73,9 +74,12 @@ _BEFORE_OPEN = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
     )
 )
-"""The requests that a starting broker handles: those of controllers, and those to it if it is the controller itself."""
+"""The requests that a starting broker handles: those of controllers, those to it if it is the controller itself, and
+what authenticates their senders."""
 _COMMANDS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 _NO_LIMIT = 2**31 - 1
 
@@ -346,6 +350,8 @@ class Dispatcher:
         """Handles ordinary Produce requests, if given."""
         self.authorizer: Authorizer | None = None
         """Decides who may do what, if given."""
+        self.gate: AuthenticationGate | None = None
+        """Lets only authenticated connections pass, on listeners with SASL. None: there are no such listeners."""
 
     # ---- before the broker is ready
 
@@ -372,13 +378,17 @@ class Dispatcher:
     # ---- called by the socket server
 
     def connection_made(self, connection: ServerConnection) -> None:
-        """Does nothing: a connection has no state until one of its requests waits."""
+        """A connection has no state until it authenticates, or until one of its requests waits."""
+        if self.gate is not None:
+            self.gate.connection_made(connection)
 
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:  # noqa: ARG002
         for operation in connection.context or ():
             operation.cancel()
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
+        if connection.authentication is not None and (self.gate is None or not self.gate.admits(connection, frame)):
+            return
         if self._held is not None and self._must_wait(connection, frame):
             return
         received = self.now()

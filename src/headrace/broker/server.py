@@ -27,6 +27,7 @@ from typing import Any
 from headrace.broker import handlers
 from headrace.broker._fast_produce import FastProduce
 from headrace.broker.acl_admin import AclAdmin
+from headrace.broker.authentication_gate import AuthenticationGate
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.broker_state import BrokerLifecycle, BrokerState
@@ -108,6 +109,7 @@ class Broker:
     coordinators: Coordinators
     producer_ids: ProducerIdManager
     transactions: Transactions
+    authentication_gate: AuthenticationGate
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
 
@@ -383,6 +385,7 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
         self.batch_inflater = BatchInflater(self.clock, self.environment.run_in_thread)
+        self.authentication_gate = AuthenticationGate({}, 0, self.clock, self.metrics)
         self.dispatcher = Dispatcher(
             self._services(),
             self.clock,
@@ -394,6 +397,7 @@ class Broker:
         self.dispatcher.authorizer = self.authorizer
         if self.authorizer is None:  # the fast way does not check rights
             self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
+        self.dispatcher.gate = self.authentication_gate
         limits = self.dynamic_config.limits(config.limits)
         self.dispatcher.hold_clients()
         control_plane = config.control.control_plane_listener_name
@@ -416,6 +420,7 @@ class Broker:
     def _services(self) -> Services:
         return Services(
             acls=AclAdmin(self.authorizer, self.acl_store),
+            authentication_gate=self.authentication_gate,
             auto_topic_creation=self.auto_topic_creation,
             batch_inflater=self.batch_inflater,
             clock=self.clock,

@@ -11,6 +11,7 @@ The dispatcher passes them. So a handler's signature lists all parts that it use
 from dataclasses import dataclass
 
 from headrace.broker.acl_admin import AclAdmin
+from headrace.broker.authentication_gate import AuthenticationGate
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
@@ -36,6 +37,7 @@ class Services:
     """All parts that a handler can request."""
 
     acls: AclAdmin
+    authentication_gate: AuthenticationGate
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
     clock: Clock

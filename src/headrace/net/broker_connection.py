@@ -128,6 +128,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._loop.time() - self._in_flight_requests[0].sent_at if self._in_flight_requests else 0.0
 
     @property
+    def longest_wait_ms(self) -> float:
+        """How long the requests in flight may still take."""
+        deadlines = [request.deadline for request in self._in_flight_requests]
+        return max(0.0, max(deadlines) - self._loop.time()) * 1000 if deadlines else 0.0
+
+    @property
     def queued(self) -> int:
         """The number of requests not written to the socket yet."""
         return len(self._queue)

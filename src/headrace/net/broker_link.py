@@ -3,6 +3,8 @@
     IDLE -> CONNECTING -> READY -> (lost) IDLE, after a wait
               `-> (failed) IDLE, after a longer wait
 
+During a re-authentication, a ready connection takes no other requests: they wait until it is done.
+
 The loop owns a link. The wait before reconnecting and the connection setup timeout grow exponentially, with jitter
 (KIP-144, KIP-601). A new connection resets both.
 """
@@ -57,8 +59,9 @@ class NetConfig:
     max_response_bytes: int = 100_000_000
     rebootstrap: bool = True
     """If True, the client returns to the bootstrap addresses when no known broker is reachable."""
-    authenticate: Callable[[BrokerConnection], Awaitable[None]] | None = None
-    """The hook for SASL: called on a new connection after the API versions are known, before other requests."""
+    authenticate: Callable[[BrokerConnection], Awaitable[float | None]] | None = None
+    """The hook for SASL: called on a new connection after the API versions are known, before other requests. Returns
+    the seconds after which the connection must authenticate again (KIP-368), or None for never."""
 
 
 class PoolEvents(Protocol):
@@ -125,6 +128,8 @@ class BrokerLink:
         """True if this client is closing the connection."""
         self._connecting: asyncio.Task[BrokerConnection] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._reauthentication: asyncio.Task[None] | None = None
+        self._reauthentication_timer: asyncio.TimerHandle | None = None
 
     # ---- state
 
@@ -134,9 +139,14 @@ class BrokerLink:
         connection = self.connection
         return (
             connection is not None
+            and self._reauthentication is None
             and connection.in_flight < self._config.max_in_flight
             and (not self.throttled_until or self._loop.time() >= self.throttled_until)
         )
+
+    @property
+    def is_reauthenticating(self) -> bool:
+        return self._reauthentication is not None
 
     @property
     def in_flight(self) -> int:
@@ -166,6 +176,9 @@ class BrokerLink:
         while True:
             connection = self.connection or await self.connect()
             if connection.closed:
+                continue
+            if self._reauthentication is not None:
+                await asyncio.wait([self._reauthentication])
                 continue
             wait = self.throttled_until - self._loop.time() if self.throttled_until else 0.0
             if wait > 0:
@@ -222,12 +235,13 @@ class BrokerLink:
                 self._received,
             )
             timeout_ms = self._setup_timeout.wait_ms(self.failures)
+            reauthenticate_after: float | None = None
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
                     await self._dialer.dial(self.node.host, self.node.port, self._attempt, connection)
                     await connection.negotiate(config.software_version, 2 * timeout_ms)
                     if config.authenticate is not None:
-                        await config.authenticate(connection)
+                        reauthenticate_after = await config.authenticate(connection)
             except BaseException as error:
                 connection.close("it could not be established")
                 if isinstance(error, TimeoutError):
@@ -249,6 +263,7 @@ class BrokerLink:
             self._enter(LinkState.READY)
             _logger.debug("Connected to %s%s", self.node, f" for {self.purpose}" if self.purpose else "")
             self._events.connected(self.node, self.purpose)
+            self._schedule_reauthentication(connection, reauthenticate_after)
             return connection
         finally:
             self._connecting = None
@@ -269,6 +284,42 @@ class BrokerLink:
         self.retry_at = self._loop.time() + self._backoff.wait_seconds(self.failures)
         self.failures += 1
 
+    # ---- re-authentication
+
+    def _schedule_reauthentication(self, connection: BrokerConnection, after_seconds: float | None) -> None:
+        self._cancel_reauthentication()
+        if after_seconds is not None:
+            self._reauthentication_timer = self._loop.call_later(
+                after_seconds, self._start_reauthentication, connection
+            )
+
+    def _cancel_reauthentication(self) -> None:
+        if self._reauthentication_timer is not None:
+            self._reauthentication_timer.cancel()
+            self._reauthentication_timer = None
+
+    def _start_reauthentication(self, connection: BrokerConnection) -> None:
+        self._reauthentication_timer = None
+        if connection is self.connection and not connection.closed:
+            self._reauthentication = self._loop.create_task(self._reauthenticate(connection))
+
+    async def _reauthenticate(self, connection: BrokerConnection) -> None:
+        """Authenticates again while other requests wait. A failure closes the connection; a new one will show if the
+        credentials are still valid."""
+        authenticate = self._config.authenticate
+        assert authenticate is not None
+        after_seconds: float | None = None
+        try:
+            after_seconds = await authenticate(connection)
+            _logger.debug("Authenticated again with %s", self.node)
+        except (KafkaError, OSError) as error:
+            connection.close(f"re-authentication failed: {error}")
+        finally:
+            self._reauthentication = None
+            if connection is self.connection and not connection.closed:
+                self._schedule_reauthentication(connection, after_seconds)
+                self._wake_waiters(len(self._waiters))
+
     # ---- called by connections
 
     def _lost(self, connection: BrokerConnection, error: KafkaConnectionError | None) -> None:
@@ -276,6 +327,7 @@ class BrokerLink:
             return  # never established: the attempt reports the error
         self.connection = None
         self.throttled_until = 0.0
+        self._cancel_reauthentication()
         self.stats.disconnects += 1
         if self.state is not LinkState.CLOSED:
             self._enter(LinkState.IDLE)
@@ -332,13 +384,15 @@ class BrokerLink:
             return
         self._enter(LinkState.CLOSED)
         self._is_disconnecting = True
-        connecting = self._connecting
+        self._cancel_reauthentication()
+        tasks = [task for task in (self._connecting, self._reauthentication) if task is not None]
         if self.connection is not None:
             self.connection.close()
         self._wake_waiters(len(self._waiters))
-        if connecting is not None:
-            connecting.cancel()
-            await asyncio.wait([connecting])
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 def _retrieve_outcome(task: "asyncio.Task[BrokerConnection]") -> None:

@@ -32,6 +32,8 @@ __all__ = ["BrokerPool", "NetConfig", "NoEvents", "Node", "PoolEvents"]
 _logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
+_REAUTHENTICATION_MS = 10.0
+"""How often to look if a re-authentication is done, which takes a few ms."""
 _SLOW_SECONDS = 2.0
 """A broker whose response has been missing for this long is avoided if there is another broker."""
 
@@ -226,6 +228,8 @@ class BrokerPool:
         link = self._links.get((node_id, purpose))
         if link is None:
             return 0.0
+        if link.is_reauthenticating:
+            return _REAUTHENTICATION_MS
         until = link.throttled_until if link.connection is not None else link.retry_at
         return max(0.0, (until - self._loop.time()) * 1000)
 

@@ -154,6 +154,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_tail",
         "_transport",
         "_waits",
+        "authentication",
         "closed",
         "context",
         "listener_name",
@@ -181,6 +182,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer = peer
         self.principal = ANONYMOUS
         """Who the client is. Authentication sets it."""
+        self.authentication: Any = None
+        """Belongs to the handler: the state of SASL. None: the listener has no SASL."""
         self.context: Any = None
         self.closed = False
         self._transport: ResponseTransport
@@ -245,6 +248,13 @@ class ServerConnection(asyncio.BufferedProtocol):
     def retain(self, change: int) -> None:
         """Notes a change of the bytes that the handler retains of requests. They count as in `hold_requests`."""
         self._server.memory.carried(change)
+
+    def limit_frames(self, max_bytes: int, limit: str) -> None:
+        """Closes the connection at a larger frame, until `unlimit_frames`. `limit` is the name of the config."""
+        self._frames.limit_frames(max_bytes, limit)
+
+    def unlimit_frames(self) -> None:
+        self._frames.unlimit_frames()
 
     def keep_frame(self, frame: memoryview) -> memoryview:
         """Returns the frame that is being handled, valid until `release_frame`. Holds requests until then."""

@@ -46,13 +46,13 @@ class InvalidFrameError(HeadraceError):
     """A frame has an invalid size, so the rest of the stream cannot be read."""
 
 
-def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
+def _explain(prefix: bytes, size: int, max_bytes: int, limit: str) -> str:
     for magic, name in _OTHER_PROTOCOLS:
         if prefix.startswith(magic):
             return f"this looks like {name}"
     if size <= 0:
         return f"a frame of {size} bytes"
-    return f"a frame of {size} bytes, larger than socket.request.max.bytes ({max_bytes})"
+    return f"a frame of {size} bytes, larger than {limit} ({max_bytes})"
 
 
 class FrameReader:
@@ -68,6 +68,8 @@ class FrameReader:
         "_end",
         "_keeps_frame",
         "_kept_bytes",
+        "_limit",
+        "_max_frame_bytes",
         "_memory",
         "_need",
         "_own",
@@ -95,7 +97,19 @@ class FrameReader:
         self._kept_bytes = 0
         """The size of the copy of the frame that is kept, if it was in the scratch buffer."""
         self._closed = False
+        self._max_frame_bytes = memory.max_frame_bytes
+        self._limit = "socket.request.max.bytes"
         self.received_bytes = 0
+
+    def limit_frames(self, max_bytes: int, limit: str) -> None:
+        """Rejects larger frames from now on. `limit` is the name of the config, for the error message."""
+        self._max_frame_bytes = min(max_bytes, self._memory.max_frame_bytes)
+        self._limit = limit
+
+    def unlimit_frames(self) -> None:
+        """Accepts all frames that the server accepts."""
+        self._max_frame_bytes = self._memory.max_frame_bytes
+        self._limit = "socket.request.max.bytes"
 
     @property
     def holds_buffer(self) -> bool:
@@ -145,7 +159,7 @@ class FrameReader:
         """Processes received bytes. Returns the frame if they are exactly one frame; the caller then skips `settle`."""
         if self._own is None and not self._carry and size > 4:
             scratch = self._view
-            if size - 4 == _size(scratch)[0] <= self._memory.max_frame_bytes:
+            if size - 4 == _size(scratch)[0] <= self._max_frame_bytes:
                 return scratch[4:size]
         self._end += size
         self.received_bytes += size
@@ -158,9 +172,9 @@ class FrameReader:
             return None
         view = self._view
         size: int = _size(view, start)[0]
-        if not 0 < size <= self._memory.max_frame_bytes:
+        if not 0 < size <= self._max_frame_bytes:
             prefix = bytes(view[start : start + 4])
-            raise InvalidFrameError(_explain(prefix, size, self._memory.max_frame_bytes))
+            raise InvalidFrameError(_explain(prefix, size, self._max_frame_bytes, self._limit))
         stop = start + 4 + size
         if stop > self._end:
             self._need = 4 + size

@@ -31,6 +31,7 @@ class _Connection:
     peer = ("127.0.0.1", 1)
     context: Any = None
     closed = False
+    authentication: Any = None
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

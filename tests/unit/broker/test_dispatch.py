@@ -36,6 +36,7 @@ class Connection:
     peer = ("127.0.0.1", 1)
     context: Any = None
     closed = False
+    authentication: Any = None
 
     def __init__(self) -> None:
         self.sent: list[Any] = []

@@ -271,3 +271,17 @@ def test_largest_frame_is_accepted() -> None:
 def test_other_protocols_are_recognized(reader: FrameReader, greeting: bytes, name: str) -> None:
     with pytest.raises(InvalidFrameError, match=f"this looks like {name}"):
         read_all(reader, [greeting])
+
+
+def test_a_lower_limit_for_one_reader(memory: ReceiveMemory) -> None:
+    """Before authentication: neither memory nor time for large frames."""
+    reader = FrameReader(memory)
+    reader.limit_frames(1000, "sasl.server.max.receive.size")
+    assert read_all(reader, [frame(payload(1000))]) == [payload(1000)]
+    with pytest.raises(InvalidFrameError, match=r"1001 bytes, larger than sasl\.server\.max\.receive\.size \(1000\)"):
+        read_all(reader, [frame(payload(1001))])
+    assert memory.held_bytes == 0
+    reader = FrameReader(memory)
+    reader.limit_frames(1000, "sasl.server.max.receive.size")
+    reader.unlimit_frames()
+    assert read_all(reader, [frame(payload(100_000))]) == [payload(100_000)]
