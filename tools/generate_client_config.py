@@ -25,6 +25,7 @@ _TYPES = {
     ConfigType.DOUBLE: "float",
     ConfigType.BOOLEAN: "bool",
     ConfigType.STRING: "str",
+    ConfigType.PASSWORD: "str",
 }
 _KEYWORD_TYPES = {
     "acks": 'Literal["all", "-1", "0", "1", -1, 0, 1]',
@@ -38,7 +39,7 @@ _IMPORTS = """\
 if TYPE_CHECKING:
     import ssl
 
-{keyword_imports}    from headrace.client.consumer.deserializers import AnyDeserializer
+    from headrace.client.consumer.deserializers import AnyDeserializer
     from headrace.client.consumer.interceptors import ConsumerInterceptor
     from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
     from headrace.client.events import LogEvent, ThrottleEvent
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from headrace.client.types import OnCommit
     from headrace.common.errors import KafkaError
     from headrace.common.types import TopicPartition
+    from headrace.security.sasl_client import TokenProvider
 """
 
 _KEYWORDS = '''\
@@ -182,9 +184,11 @@ def _keywords(keys: Keys) -> str:
 
 def _parsed(keys: Keys) -> str:
     hidden = " = field(repr=False)"
-    return "".join(
-        f"    {key.attribute}: {_parsed_type(key)}{hidden if key.name.endswith('password') else ''}\n" for key in keys
-    )
+    return "".join(f"    {key.attribute}: {_parsed_type(key)}{hidden if _is_secret(key) else ''}\n" for key in keys)
+
+
+def _is_secret(key: ConfigKey | ObjectKey) -> bool:
+    return key.name.endswith("password") or (isinstance(key, ConfigKey) and key.type is ConfigType.PASSWORD)
 
 
 def files() -> dict[Path, str]:
@@ -195,14 +199,13 @@ def files() -> dict[Path, str]:
         "consumer": _keys(CONSUMER_KEYS),
         "admin": _keys(ADMIN_KEYS),
     }
-    config_import = "    from headrace.client.config.types import ClientConfig\n"
     return {
         PACKAGE / "keywords.py": _KEYWORDS.format(
-            imports=_IMPORTS.format(keyword_imports=config_import),
+            imports=_IMPORTS,
             **{name: _keywords(keys) for name, keys in groups.items()},
         ),
         PACKAGE / "types.py": _PARSED.format(
-            imports=_IMPORTS.format(keyword_imports=""),
+            imports=_IMPORTS,
             **{name: _parsed(keys) for name, keys in groups.items()},
         ),
     }

@@ -1,4 +1,4 @@
-"""Callbacks for events that no call returns: errors, throttling, statistics, log lines, tokens.
+"""Callbacks for events that no call returns: errors, throttling, statistics, log lines.
 
     key            called with
     error_cb       a KafkaError that no call raises, such as an unreachable broker. `error.fatal` is True if the client
@@ -6,10 +6,9 @@
     throttle_cb    a ThrottleEvent, when a broker throttles this client because it exceeds its quota
     stats_cb       statistics as JSON (`client.statistics`), every `statistics.interval.ms`
     log_cb         a LogEvent for each of this client's log lines
-    oauth_cb       the configuration, when a token is needed; returns the token and its expiry (see `token`)
 
 Three kinds of events are reported elsewhere: partition EOF in `consumer.fetch_collector`, committed offsets in
-`group.commit_request_manager`, delivery reports in `producer`.
+`group.commit_request_manager`, delivery reports in `producer`. `oauth_cb` belongs to `security.oauth_tokens`.
 
 All callbacks run on the loop, which the blocking clients run in a thread. So a callback must be quick and must not make
 a blocking call to its client. Exceptions of a callback are logged.
@@ -25,7 +24,7 @@ from headrace.client.config.types import ClientConfig
 from headrace.common.errors import KafkaError
 from headrace.net.broker_pool import Node
 
-__all__ = ["ClientEvents", "LogEvent", "ThrottleEvent", "Token"]
+__all__ = ["ClientEvents", "LogEvent", "ThrottleEvent"]
 
 _logger = logging.getLogger(__name__)
 
@@ -50,16 +49,6 @@ class LogEvent(NamedTuple):
     facility: str
     """The part of the client, such as `client.group.rebalance`."""
     text: str
-
-
-class Token(NamedTuple):
-    """A token for SASL/OAUTHBEARER, as confluent-kafka's `oauth_cb` returns it."""
-
-    value: str
-    expires_at: float
-    """Seconds since 1970."""
-    principal: str = ""
-    extensions: dict[str, str] | None = None
 
 
 class ClientEvents:
@@ -125,22 +114,6 @@ class ClientEvents:
     @property
     def wants_statistics(self) -> bool:
         return self._config.stats_cb is not None and self._config.statistics_interval_ms > 0
-
-    async def token(self) -> Token:
-        """Calls `oauth_cb` for a new token. It may be a coroutine function, and returns a Token or, like
-        confluent-kafka's, a tuple (value, expiry, principal, extensions), of which the first two are required."""
-        callback = self._config.oauth_cb
-        if callback is None:
-            raise KafkaError("no oauth_cb is configured that could provide a token")
-        token = callback(self._config)
-        if asyncio.iscoroutine(token):
-            token = await token
-        try:
-            return token if isinstance(token, Token) else Token(*token)
-        except TypeError:
-            raise KafkaError(
-                f"oauth_cb returned {type(token).__name__}: expected a Token or (value, expires_at)"
-            ) from None
 
     # ---- log lines
 

@@ -1,6 +1,8 @@
 """The client's SASL login: from settings to exchanges. Clients use it, and brokers that connect to brokers."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
@@ -8,23 +10,71 @@ from headrace.security.credentials import SCRAM_MECHANISMS
 from headrace.security.jaas import JaasEntry, parse_jaas_for
 from headrace.security.plain import PlainClient
 from headrace.security.sasl import MECHANISMS, PLAIN, ClientMechanism
+from headrace.security.sasl_keys import LOGIN_KEYS
 from headrace.security.scram import ScramClient, ScramKeyCache
 
-__all__ = ["SaslClientConfig", "SaslLogin"]
+__all__ = ["SaslClientConfig", "SaslLogin", "TokenProvider"]
+
+
+class TokenProvider(Protocol):
+    """kafka-python's and aiokafka's interface: an object that returns OAuth tokens."""
+
+    def token(self) -> Any:
+        """Returns a token, or an awaitable of one. Called whenever a token is needed or expires soon."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaslClientConfig:
-    """The `sasl.*` settings of a client. Credentials come from the JAAS configuration, or from user and password."""
+    """The values of `LOGIN_KEYS`, under their names without `sasl.`, and the objects that provide tokens."""
 
     mechanism: str
-    """`sasl.mechanism`."""
     jaas_config: str | None = field(default=None, repr=False)
-    """`sasl.jaas.config`."""
     username: str | None = None
-    """`sasl.username`, `sasl_plain_username`."""
     password: str | None = field(default=None, repr=False)
-    """`sasl.password`, `sasl_plain_password`."""
+    kerberos_service_name: str | None = None
+    kerberos_principal: str | None = None
+    kerberos_keytab: str | None = None
+    kerberos_domain_name: str | None = None
+    login_callback_handler_class: str | None = None
+    oauthbearer_token_endpoint_url: str | None = None
+    oauthbearer_client_credentials_client_id: str | None = None
+    oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
+    oauthbearer_scope: str | None = None
+    oauthbearer_extensions: str | None = field(default=None, repr=False)
+    oauthbearer_config: str | None = field(default=None, repr=False)
+    oauthbearer_method: str = "default"
+    enable_sasl_oauthbearer_unsecure_jwt: bool = False
+    oauthbearer_header_urlencode: bool = False
+    oauthbearer_jwt_retriever_class: str = ""
+    oauthbearer_jwt_validator_class: str = ""
+    oauthbearer_scope_claim_name: str = "scope"
+    oauthbearer_sub_claim_name: str = "sub"
+    login_connect_timeout_ms: int | None = None
+    login_read_timeout_ms: int | None = None
+    login_retry_backoff_ms: int = 100
+    login_retry_backoff_max_ms: int = 10_000
+    login_refresh_window_factor: float = 0.8
+    login_refresh_window_jitter: float = 0.05
+    login_refresh_min_period_seconds: int = 60
+    login_refresh_buffer_seconds: int = 300
+    oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    oauth_cb: Callable[[str], Any] | None = field(default=None, repr=False)
+    """confluent-kafka's: a function that returns a token and the time when it expires."""
+
+    @classmethod
+    def load(
+        cls,
+        values: Mapping[str, object],
+        oauth_token_provider: TokenProvider | None = None,
+        oauth_cb: Callable[[str], Any] | None = None,
+    ) -> "SaslClientConfig":
+        """Creates it from values by Kafka's key, which may be parsed. Ignores other keys. Raises ConfigError.
+
+        A broker that connects to other brokers passes the values of its inter-broker listener and mechanism.
+        """
+        given = {key: value for key, value in LOGIN_KEYS.select(values).items() if value is not None}
+        parsed = {name.removeprefix("sasl_"): value for name, value in LOGIN_KEYS.parse(given).items()}
+        return cls(**parsed, oauth_token_provider=oauth_token_provider, oauth_cb=oauth_cb)
 
 
 class SaslLogin:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.client.config.consumer import CONSUMER_KEYS
-from headrace.client.config.types import ClientConfig
-from headrace.client.events import ClientEvents, LogEvent, ThrottleEvent, Token
+from headrace.client.events import ClientEvents, LogEvent, ThrottleEvent
 from headrace.common.errors import FencedInstanceIdError, KafkaError, NetworkExceptionError
 from headrace.net.broker_pool import Node
 
@@ -80,18 +79,6 @@ def test_log_cb_receives_lines_of_its_own_thread() -> None:
         events.stop()
     logging.getLogger("headrace.client").warning("after the end")
     assert told == [LogEvent(logging.WARNING, "client.group.consumer_coordinator", "one 1")]
-
-
-def test_oauth_cb_returns_token() -> None:
-    async def later(config: ClientConfig) -> Token:
-        return Token("late", 2.0)
-
-    assert asyncio.run(make(oauth_cb=lambda config: ("value", 1.0)).token()) == Token("value", 1.0)
-    assert asyncio.run(make(oauth_cb=later).token()) == Token("late", 2.0)
-    with pytest.raises(KafkaError, match="oauth_cb returned int"):
-        asyncio.run(make(oauth_cb=lambda config: 5).token())
-    with pytest.raises(KafkaError, match="no oauth_cb"):
-        asyncio.run(make().token())
 
 
 def test_unreachable_bootstrap_servers_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+from headrace.client.config.sasl import SASL_KEYS, SASL_REFUSED, SASL_UNUSED, check_token_provider
 from headrace.client.config.table import ObjectKey, check_callable
 from headrace.common.config import ConfigKey, ConfigType
 
@@ -144,6 +145,7 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "How often to call `stats_cb` with librdkafka's statistics; 0: never.",
         low=0,
     ),
+    *SASL_KEYS,
 )
 
 COMMON_OBJECTS: tuple[ObjectKey, ...] = (
@@ -175,9 +177,18 @@ COMMON_OBJECTS: tuple[ObjectKey, ...] = (
     ),
     ObjectKey(
         "oauth.cb",
-        "Callable[[ClientConfig], Any] | None",
-        "Called when an OAuth token must be refreshed. Has no effect until SASL is supported.",
+        "Callable[[str], Any] | None",
+        "OAUTHBEARER: called with `sasl.oauthbearer.config` when a token is needed or expires soon. Returns the token "
+        "and the time when it expires, in seconds since 1970, and optionally the principal and a dict of SASL "
+        "extensions, as with confluent-kafka.",
         check=check_callable,
+    ),
+    ObjectKey(
+        "sasl.oauth.token.provider",
+        "TokenProvider | None",
+        "OAUTHBEARER: an object whose method `token()` returns a token; it may be a coroutine. Its method "
+        "`extensions()`, if any, returns a dict of SASL extensions. As with kafka-python and aiokafka.",
+        check=check_token_provider,
     ),
 )
 
@@ -199,8 +210,7 @@ UNUSED: tuple[str, ...] = (
     "metrics.enabled",
     "metrics.num.samples",
     "metrics.sample.window.ms",
-    "sasl.kerberos.domain.name",
-    "sasl.kerberos.service.name",
+    *SASL_UNUSED,
     "selector",
     "socket.keepalive.enable",
     "socket.nagle.disable",
@@ -208,25 +218,11 @@ UNUSED: tuple[str, ...] = (
 )
 """Keys of kafka-python and librdkafka that have no effect here."""
 
-_NO_SASL = "SASL is not supported yet"
 _NO_PROXY = "proxies are not supported"
 REFUSED: dict[str, str] = {
     "proxy.url": _NO_PROXY,
     "socks5.proxy": _NO_PROXY,
-    **dict.fromkeys(
-        (
-            "sasl.mechanism",
-            "sasl.mechanisms",
-            "sasl.username",
-            "sasl.password",
-            "sasl.plain.username",
-            "sasl.plain.password",
-            "sasl.kerberos.name",
-            "sasl.oauth.token.provider",
-            "sasl.jaas.config",
-        ),
-        _NO_SASL,
-    ),
+    **SASL_REFUSED,
     "ssl.ca.location": "use `ssl.cafile`, a PEM file",
     "ssl.certificate.location": "use `ssl.certfile`, a PEM file",
     "ssl.key.location": "use `ssl.keyfile`, a PEM file",

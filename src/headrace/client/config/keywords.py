@@ -14,7 +14,6 @@ from headrace.client.types import K, V
 if TYPE_CHECKING:
     import ssl
 
-    from headrace.client.config.types import ClientConfig
     from headrace.client.consumer.deserializers import AnyDeserializer
     from headrace.client.consumer.interceptors import ConsumerInterceptor
     from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.client.types import OnCommit
     from headrace.common.errors import KafkaError
     from headrace.common.types import TopicPartition
+    from headrace.security.sasl_client import TokenProvider
 
 __all__ = ["AdminKeywords", "ConsumerKeywords", "ProducerKeywords"]
 
@@ -106,6 +106,86 @@ class CommonKeywords(TypedDict, total=False):
     """`ssl.ciphers`: The allowed ciphers, in OpenSSL's notation."""
     statistics_interval_ms: int | None
     """`statistics.interval.ms`: How often to call `stats_cb` with librdkafka's statistics; 0: never. Default: `0`."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None
+    """`sasl.mechanism`: The SASL mechanism, if `security.protocol` is SASL_PLAINTEXT or SASL_SSL. Default: `GSSAPI`."""
+    sasl_jaas_config: str | None
+    """`sasl.jaas.config`: The login module and its options, in Kafka's JAAS syntax:
+    `org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";`."""
+    sasl_username: str | None
+    """`sasl.username`: PLAIN and SCRAM: the user, in place of `sasl.jaas.config`. kafka-python's
+    `sasl_plain_username`."""
+    sasl_password: str | None
+    """`sasl.password`: PLAIN and SCRAM: the password, in place of `sasl.jaas.config`. kafka-python's
+    `sasl_plain_password`."""
+    sasl_kerberos_service_name: str | None
+    """`sasl.kerberos.service.name`: GSSAPI: the service in the principal of the brokers, `kafka`."""
+    sasl_kerberos_principal: str | None
+    """`sasl.kerberos.principal`: GSSAPI: the client's principal, in place of `sasl.jaas.config`."""
+    sasl_kerberos_keytab: str | None
+    """`sasl.kerberos.keytab`: GSSAPI: the file with the client's key. Without it the ticket cache of `kinit` is
+    used."""
+    sasl_kerberos_domain_name: str | None
+    """`sasl.kerberos.domain.name`: GSSAPI: the host in the principal of the brokers, if it is not the one that the
+    client connects to."""
+    sasl_login_callback_handler_class: str | None
+    """`sasl.login.callback.handler.class`: OAUTHBEARER: Kafka's own class is accepted; without a token endpoint it
+    has no effect."""
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """`sasl.oauthbearer.token.endpoint.url`: OAUTHBEARER: where tokens come from: the http(s) URL of an OAuth 2
+    token endpoint, which the client asks with the grant client_credentials, or the `file:` URL of a file with a
+    token."""
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """`sasl.oauthbearer.client.credentials.client.id`: OAUTHBEARER: the client's id at the token endpoint; or
+    `clientId` in `sasl.jaas.config`."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    """`sasl.oauthbearer.client.credentials.client.secret`: OAUTHBEARER: the client's secret at the token endpoint;
+    or `clientSecret` in `sasl.jaas.config`."""
+    sasl_oauthbearer_scope: str | None
+    """`sasl.oauthbearer.scope`: OAUTHBEARER: the scope to request at the token endpoint; or `scope` in
+    `sasl.jaas.config`."""
+    sasl_oauthbearer_extensions: str | None
+    """`sasl.oauthbearer.extensions`: OAUTHBEARER: SASL extensions, `key=value,...`; or `extension_<key>` in
+    `sasl.jaas.config`."""
+    sasl_oauthbearer_config: str | None
+    """`sasl.oauthbearer.config`: OAUTHBEARER: the argument of `oauth_cb`; or the content of unsecured tokens as in
+    librdkafka, `principal=alice scope=a,b lifeSeconds=600 extension_x=y`."""
+    sasl_oauthbearer_method: Literal["default", "oidc"] | None
+    """`sasl.oauthbearer.method`: OAUTHBEARER: `oidc` requires `sasl.oauthbearer.token.endpoint.url`, as in
+    librdkafka. Default: `default`."""
+    enable_sasl_oauthbearer_unsecure_jwt: bool | None
+    """`enable.sasl.oauthbearer.unsecure.jwt`: OAUTHBEARER: send tokens without a signature, with the content of
+    `sasl.oauthbearer.config`. For tests. Default: `false`."""
+    sasl_oauthbearer_header_urlencode: bool | None
+    """`sasl.oauthbearer.header.urlencode`: OAUTHBEARER: URL-encode the client's id and secret in the header of the
+    request to the token endpoint. Default: `false`."""
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    """`sasl.oauthbearer.jwt.retriever.class`: OAUTHBEARER: Kafka's own classes are accepted. Default:
+    `org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever`."""
+    sasl_oauthbearer_jwt_validator_class: str | None
+    """`sasl.oauthbearer.jwt.validator.class`: OAUTHBEARER: Kafka's own classes are accepted. A broker always
+    verifies signatures. Default: `org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator`."""
+    sasl_oauthbearer_scope_claim_name: str | None
+    """`sasl.oauthbearer.scope.claim.name`: OAUTHBEARER: the claim with the scopes of a token. Default: `scope`."""
+    sasl_oauthbearer_sub_claim_name: str | None
+    """`sasl.oauthbearer.sub.claim.name`: OAUTHBEARER: the claim with the principal of a token. Default: `sub`."""
+    sasl_login_connect_timeout_ms: int | None
+    """`sasl.login.connect.timeout.ms`: The timeout of connecting to the token endpoint."""
+    sasl_login_read_timeout_ms: int | None
+    """`sasl.login.read.timeout.ms`: The timeout of reading from the token endpoint."""
+    sasl_login_retry_backoff_ms: int | None
+    """`sasl.login.retry.backoff.ms`: The wait before asking the token endpoint again. Default: `100`."""
+    sasl_login_retry_backoff_max_ms: int | None
+    """`sasl.login.retry.backoff.max.ms`: The longest wait before asking it again. Default: `10000`."""
+    sasl_login_refresh_window_factor: float | None
+    """`sasl.login.refresh.window.factor`: Refresh a token after this part of its lifetime. Default: `0.8`."""
+    sasl_login_refresh_window_jitter: float | None
+    """`sasl.login.refresh.window.jitter`: The largest random part of its lifetime after which a token is refreshed
+    later. Default: `0.05`."""
+    sasl_login_refresh_min_period_seconds: int | None
+    """`sasl.login.refresh.min.period.seconds`: The shortest time between two refreshes. Default: `60`."""
+    sasl_login_refresh_buffer_seconds: int | None
+    """`sasl.login.refresh.buffer.seconds`: Refresh a token this long before it expires, if that is earlier. Default:
+    `300`."""
     ssl_context: ssl.SSLContext | None
     """`ssl.context`: An `ssl.SSLContext` to use in place of the `ssl.*` keys."""
     error_cb: Callable[[KafkaError], object] | None
@@ -117,8 +197,14 @@ class CommonKeywords(TypedDict, total=False):
     """`stats.cb`: Called with statistics as JSON every `statistics.interval.ms`."""
     log_cb: Callable[[LogEvent], object] | None
     """`log.cb`: Called with a LogEvent (level, facility, text) for each of this client's log lines."""
-    oauth_cb: Callable[[ClientConfig], Any] | None
-    """`oauth.cb`: Called when an OAuth token must be refreshed. Has no effect until SASL is supported."""
+    oauth_cb: Callable[[str], Any] | None
+    """`oauth.cb`: OAUTHBEARER: called with `sasl.oauthbearer.config` when a token is needed or expires soon. Returns
+    the token and the time when it expires, in seconds since 1970, and optionally the principal and a dict of SASL
+    extensions, as with confluent-kafka."""
+    sasl_oauth_token_provider: TokenProvider | None
+    """`sasl.oauth.token.provider`: OAUTHBEARER: an object whose method `token()` returns a token; it may be a
+    coroutine. Its method `extensions()`, if any, returns a dict of SASL extensions. As with kafka-python and
+    aiokafka."""
 
 
 class ProducerKeywords(CommonKeywords, total=False):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from headrace.client.config.sasl import SASL_ALIASES
 from headrace.client.config.types import ClientConfig
 from headrace.common.config import INT_MAX, LONG_MAX, ConfigKey, ConfigTable, unknown_key
 from headrace.common.errors import ConfigError
@@ -40,8 +41,9 @@ ALIASES = {
     "compression.codec": "compression.type",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    **SASL_ALIASES,
 }
-"""librdkafka's names for Kafka's keys."""
+"""librdkafka's and kafka-python's names for Kafka's keys."""
 
 _INFINITE = {"retries": INT_MAX, "consumer.timeout.ms": LONG_MAX}
 """Keys that also accept `float("inf")`, as in kafka-python, and the number that stands for it."""

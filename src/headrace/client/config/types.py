@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.client.types import OnCommit
     from headrace.common.errors import KafkaError
     from headrace.common.types import TopicPartition
+    from headrace.security.sasl_client import TokenProvider
 
 __all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig"]
 
@@ -66,12 +67,43 @@ class ClientConfig(ConfigMapping):
     ssl_crlfile: str | None
     ssl_ciphers: str | None
     statistics_interval_ms: int
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
+    sasl_jaas_config: str | None = field(repr=False)
+    sasl_username: str | None
+    sasl_password: str | None = field(repr=False)
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_kerberos_domain_name: str | None
+    sasl_login_callback_handler_class: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(repr=False)
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_config: str | None
+    sasl_oauthbearer_method: Literal["default", "oidc"]
+    enable_sasl_oauthbearer_unsecure_jwt: bool
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_jwt_validator_class: str
+    sasl_oauthbearer_scope_claim_name: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
     ssl_context: ssl.SSLContext | None
     error_cb: Callable[[KafkaError], object] | None
     throttle_cb: Callable[[ThrottleEvent], object] | None
     stats_cb: Callable[[str], object] | None
     log_cb: Callable[[LogEvent], object] | None
-    oauth_cb: Callable[[ClientConfig], Any] | None
+    oauth_cb: Callable[[str], Any] | None
+    sasl_oauth_token_provider: TokenProvider | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,15 @@ def test_accepts_infinity_like_kafka_python() -> None:
         ({"compression_type": "rar"}, "String must be one of: none, gzip, snappy, lz4, zstd"),
         ({"lingerms": 1}, "unknown configuration key 'lingerms', did you mean 'linger.ms'"),
         ({"topic_blacklist": ["("]}, "topic.blacklist: '\\(' is not a regular expression"),
-        ({"sasl_mechanism": "PLAIN"}, "sasl.mechanism: SASL is not supported yet"),
+        (
+            {"sasl_mechanism": "LOGIN"},
+            "Invalid value LOGIN for configuration sasl.mechanism: String must be one of: PLAIN",
+        ),
+        ({"sasl_password": 7}, r"Invalid value \[hidden\] for configuration sasl.password: Expected value"),
+        ({"sasl_kerberos_name": "x"}, "sasl.kerberos.name: use `sasl.kerberos.service.name`"),
+        ({"sasl.login.class": "x"}, "Java classes cannot be loaded"),
+        ({"sasl_oauth_token_provider": "x"}, "expected an object with token"),
+        ({"sasl_plain_password": "x", "sasl.password": "y"}, "sasl.password is set twice"),
         ({"security_protocol": "SASL_SSL"}, "String must be one of: PLAINTEXT, SSL"),
     ],
 )
