@@ -1,6 +1,7 @@
 """Kafka's `sasl.*` configs that mechanisms read: of the side that logs in, and of the broker that authenticates."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headrace.common.config import ConfigKey, ConfigTable, ConfigType
