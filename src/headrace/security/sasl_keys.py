@@ -82,7 +82,7 @@ LOGIN_KEYS = ConfigTable(
             None,
             "PLAIN and SCRAM: the password, in place of `sasl.jaas.config`. kafka-python's `sasl_plain_password`.",
         ),
-        _SERVICE_NAME,
+        replace(_SERVICE_NAME, default="kafka"),
         _key(
             "sasl.kerberos.principal", STRING, None, "GSSAPI: the client's principal, in place of `sasl.jaas.config`."
         ),

@@ -118,7 +118,7 @@ class CommonKeywords(TypedDict, total=False):
     """`sasl.password`: PLAIN and SCRAM: the password, in place of `sasl.jaas.config`. kafka-python's
     `sasl_plain_password`."""
     sasl_kerberos_service_name: str | None
-    """`sasl.kerberos.service.name`: GSSAPI: the service in the principal of the brokers, `kafka`."""
+    """`sasl.kerberos.service.name`: GSSAPI: the service in the principal of the brokers, `kafka`. Default: `kafka`."""
     sasl_kerberos_principal: str | None
     """`sasl.kerberos.principal`: GSSAPI: the client's principal, in place of `sasl.jaas.config`."""
     sasl_kerberos_keytab: str | None

@@ -71,7 +71,7 @@ class ClientConfig(ConfigMapping):
     sasl_jaas_config: str | None = field(repr=False)
     sasl_username: str | None
     sasl_password: str | None = field(repr=False)
-    sasl_kerberos_service_name: str | None
+    sasl_kerberos_service_name: str
     sasl_kerberos_principal: str | None
     sasl_kerberos_keytab: str | None
     sasl_kerberos_domain_name: str | None
