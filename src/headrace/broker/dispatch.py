@@ -6,7 +6,8 @@
                                                          ├─ a generator     → runs in turns, its result is one of these
                                                          └─ a coroutine     → runs as a task, its result is the response
 
-`_fast_produce` handles the usual Produce requests before all this, and does the same as their handler.
+`_fast_produce` handles the usual Produce requests before all this, and does the same as their handler. It knows no
+quotas, so the requests of clients that have one go to the handler.
 
 A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
 not served, closes the connection, because the bytes after it cannot be trusted.
@@ -34,6 +35,8 @@ from headrace.broker.authentication_gate import AuthenticationGate
 from headrace.broker.error_responses import error_response
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
+from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
+from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.services import Services
 from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
@@ -111,10 +114,13 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "is_exempt",
         "is_long",
         "on_handled",
         "received",
+        "size",
         "slot",
+        "throttle_ms",
         "turns_due",
         "waited_seconds",
         "waiting_since",
@@ -139,6 +145,12 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received = received
+        self.size = 0
+        """The size of the request in bytes."""
+        self.throttle_ms = 0
+        """How long the client has to pause after the response, because it has exceeded a quota."""
+        self.is_exempt = False
+        """True if no quota measures the request, or it has been measured already."""
         self.appended: Sequence[tuple[int, int]] = ()
         """Base offset and log start offset of the first batches of a Produce request, which are already appended."""
         self.waiting_since: float | None = None
@@ -249,6 +261,10 @@ class RequestContext:
             self._delayed = None
         if self.slot is None:
             raise HeadraceError(f"{self} expects no response")
+        if self._dispatcher.quotas is not None:
+            self._record_use(self._dispatcher.quotas)
+            if self.throttle_ms:
+                response.throttle_time_ms = self.throttle_ms  # type: ignore[attr-defined]
         if self.is_long or (self._turn is not None and self._turn.given_way):
             # The response is probably long. It is encoded in a thread, while the loop serves others.
             encode = partial(encode_response, response, self.api_version, self.correlation_id, gives_way=True)
@@ -270,6 +286,8 @@ class RequestContext:
     def _send(self, frame: Frame) -> None:
         assert self.slot is not None
         self.slot.send(frame)
+        if self.throttle_ms:
+            self._pause()
         self._dispatcher.request_completed(self)
 
     def _encoding_failed(self, error: BaseException | None = None) -> None:
@@ -279,6 +297,68 @@ class RequestContext:
     def close(self, reason: str) -> None:
         """Closes the connection instead of sending a response."""
         self.connection.close(reason)
+
+    # ---- quotas
+
+    @property
+    def has_quota(self) -> bool:
+        """True if quotas may limit this request."""
+        return self._dispatcher.quotas is not None and not self.is_exempt
+
+    def limit_fetch(self, max_bytes: int) -> int:
+        """Returns how many bytes a consumer's fetch may read: at most what its quota allows in all windows."""
+        quotas = self._dispatcher.quotas
+        most = None if quotas is None else quotas.fetch.most_in_windows(self.principal.name, self.client_id)
+        return max_bytes if most is None else min(max_bytes, int(most))
+
+    def throttle_fetch(self, response_bytes: int) -> bool:
+        """Records the use of a consumer's fetch. Call it only if `has_quota`. Returns True if the response must be
+        empty, because the consumer has exceeded a quota. It may get the same records later."""
+        quotas = self._dispatcher.quotas
+        assert quotas is not None
+        user = self.principal.name
+        throttle_ms = quotas.fetch.record(user, self.client_id, response_bytes)
+        self.throttle_ms = max(throttle_ms, self._record_time(quotas))
+        self.is_exempt = True
+        if self.throttle_ms:
+            quotas.fetch.take_back(user, self.client_id, response_bytes)
+        return self.throttle_ms > 0
+
+    def controller_mutation(self, strict_since: int) -> ControllerMutation:
+        """Returns the quota of a request that creates or deletes partitions. From the given version on, clients know
+        THROTTLING_QUOTA_EXCEEDED."""
+        quotas = self._dispatcher.quotas
+        if quotas is None:
+            return UNLIMITED_MUTATION
+        return quotas.controller_mutation(self.principal.name, self.client_id, self.api_version >= strict_since)
+
+    def complete_without_response(self) -> None:
+        """Records the use of a Produce request with acks=0."""
+        quotas = self._dispatcher.quotas
+        if quotas is not None and not self.connection.closed:
+            self.throttle_ms = quotas.produce.record(self.principal.name, self.client_id, self.size)
+            if self.throttle_ms:
+                self._pause()
+
+    def _record_use(self, quotas: Quotas) -> None:
+        if self.is_exempt:
+            return
+        throttle_ms = self._record_time(quotas)
+        if self.api.key is ApiKey.PRODUCE:
+            throttle_ms = max(throttle_ms, quotas.produce.record(self.principal.name, self.client_id, self.size))
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+
+    def _record_time(self, quotas: Quotas) -> int:
+        """Records the time in which the broker worked on the request. Returns the throttle time."""
+        self.end_wait()
+        seconds = self._dispatcher.now() - self.received - self.waited_seconds
+        return quotas.record_request(self.api.key, self.principal.name, self.client_id, seconds)
+
+    def _pause(self) -> None:
+        """Reads nothing from the connection for the throttle time."""
+        quotas = self._dispatcher.quotas
+        if quotas is not None and not self.connection.closed:
+            quotas.mute(self.connection, self.throttle_ms)
 
 
 @coroutine
@@ -352,6 +432,8 @@ class Dispatcher:
         """Decides who may do what, if given."""
         self.gate: AuthenticationGate | None = None
         """Lets only authenticated connections pass, on listeners with SASL. None: there are no such listeners."""
+        self.quotas: Quotas | None = None
+        """The quotas of clients. None if no client has one."""
 
     # ---- before the broker is ready
 
@@ -393,7 +475,11 @@ class Dispatcher:
             return
         received = self.now()
         appended: list[tuple[int, int]] | None = None
-        if self.fast_produce is not None and self.intercept is None:
+        if (
+            self.fast_produce is not None
+            and self.intercept is None
+            and (self.quotas is None or self._has_no_quota(self.quotas, connection, frame))
+        ):
             produced = self.fast_produce.handle(frame)
             if isinstance(produced, bytes):
                 self._produced(connection, frame, produced, received)
@@ -409,6 +495,7 @@ class Dispatcher:
             self._refuse(connection, f"API key {key} (version {version}), which is not supported")
             return
         context = RequestContext(self, connection, api, version, correlation_id, client_id, received)
+        context.size = len(frame)
         if not api.lowest <= version <= api.highest:
             self._refuse_version(context)
             return
@@ -431,6 +518,16 @@ class Dispatcher:
         if appended:
             context.appended = appended
         self._handle(api, request, context)
+
+    def _has_no_quota(self, quotas: Quotas, connection: ServerConnection, frame: memoryview) -> bool:
+        """Returns True for a Produce request of a client without a quota."""
+        if int.from_bytes(frame[:2]) != _PRODUCE:
+            return False
+        try:
+            client_id = decode_request_header(frame)[3]
+        except ProtocolError:
+            return False
+        return not quotas.limits_produce(connection.principal.name, client_id)
 
     def _produced(self, connection: ServerConnection, frame: memoryview, response: bytes, received: float) -> None:
         """Sends the response to a Produce request that `fast_produce` has handled; none with acks=0."""
@@ -541,6 +638,7 @@ class Dispatcher:
         if result is DEFERRED or result is None:
             context.begin_wait()
         elif result is NO_REPLY:
+            context.complete_without_response()
             self.request_completed(context)
         else:
             context.reply(cast(Message, result))

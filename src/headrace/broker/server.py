@@ -44,6 +44,7 @@ from headrace.broker.driver import Driver
 from headrace.broker.environment import BrokerEnvironment
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.inter_broker_client import InterBrokerClient
+from headrace.broker.quotas.quotas import QUOTA_KINDS, Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication.replication import Replication
 from headrace.broker.services import Services
@@ -83,6 +84,7 @@ _DRAIN_TIMEOUT_SECONDS = 5.0
 _RESIGN_TIMEOUT_SECONDS = 5.0
 _CREATION_RETRY_MS = 10_000
 """How often the broker tries again to create logs for which there was no space or no file descriptor."""
+_QUOTA_EXPIRY_MS = 60_000
 
 
 class Broker:
@@ -112,6 +114,7 @@ class Broker:
     authentication_gate: AuthenticationGate
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
+    quotas: Quotas
 
     def __init__(self, config: BrokerConfig, environment: BrokerEnvironment | None = None):
         self.config = config
@@ -166,6 +169,7 @@ class Broker:
         async with AsyncExitStack() as cleanup:
             self.driver = Driver(self.clock, self.config.background_threads, self.environment.make_runner)
             cleanup.callback(self.driver.close)
+            self.quotas = Quotas(self.config.quotas, self.clock, self.driver.timer, self.metrics)
             await self._open_store(cleanup)
             self.lifecycle.enter(BrokerState.RECOVERY)
             await self._start_logs(cleanup)
@@ -221,7 +225,7 @@ class Broker:
 
     async def _load_configs(self) -> None:
         kinds = (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS, znodes.GROUP_CONFIGS, znodes.CLIENT_METRICS_CONFIGS)
-        for kind in kinds:
+        for kind in (*kinds, *QUOTA_KINDS):
             found = await self.config_store.get_all(kind)
             for name, overrides in found.items():
                 self._config_changed(ConfigEntity(kind, name), overrides)
@@ -398,6 +402,8 @@ class Broker:
         if self.authorizer is None:  # the fast way does not check rights
             self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
         self.dispatcher.gate = self.authentication_gate
+        self.quotas.on_changed.append(self._quotas_changed)
+        self._quotas_changed()
         limits = self.dynamic_config.limits(config.limits)
         self.dispatcher.hold_clients()
         control_plane = config.control.control_plane_listener_name
@@ -436,6 +442,7 @@ class Broker:
             inbox=self.inbox,
             log_manager=self.log_manager,
             producer_ids=self.producer_ids,
+            quotas=self.quotas,
             replicas=self.replicas,
             store=self.store,
             topic_admin=self.topic_admin,
@@ -517,6 +524,7 @@ class Broker:
         )
         self.driver.every(max(1, self.config.replica_lag_time_max_ms // 2), self.replicas.check_isrs)
         self.driver.every(_CREATION_RETRY_MS, self._retry_failed_creations)
+        self.driver.every(_QUOTA_EXPIRY_MS, self.quotas.expire_idle)
         self.dispatcher.open()
 
     def _register_metrics(self) -> None:
@@ -573,6 +581,11 @@ class Broker:
             self.dynamic_config.set_group_overrides(entity.decoded_name, overrides)
         elif entity.kind == znodes.CLIENT_METRICS_CONFIGS:
             self.dynamic_config.set_client_metrics_overrides(entity.decoded_name, overrides)
+        elif entity.kind in QUOTA_KINDS:
+            self.quotas.config_changed(entity, overrides)
+
+    def _quotas_changed(self) -> None:
+        self.dispatcher.quotas = None if self.quotas.is_empty else self.quotas
 
     def _broker_configs_changed(self, _: object) -> None:
         self.server.limits = self.dynamic_config.limits(self.config.limits)

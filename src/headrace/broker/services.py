@@ -20,6 +20,7 @@ from headrace.broker.config_resources import ConfigResources
 from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.transactions import Transactions
 from headrace.cluster.controller import Controller
@@ -54,6 +55,7 @@ class Services:
     inbox: CommandInbox
     log_manager: LogManager
     producer_ids: ProducerIdManager
+    quotas: Quotas
     replicas: ReplicaManager
     store: CoordinationStore
     topic_admin: TopicAdmin

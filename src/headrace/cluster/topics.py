@@ -128,11 +128,13 @@ class TopicAdmin:
         specs: Sequence[TopicSpec],
         *,
         validate_only: bool = False,
+        on_planned: Callable[[TopicAssignment], None] = lambda _: None,
         on_created: Callable[[TopicSpec], None] = lambda _: None,
     ) -> list[TopicAssignment | HeadraceError]:
         """Creates topics. Returns for each the created topic, or the error why it was not created.
 
-        Writes many topics in one step, because every step waits for the disk. `on_created` is called for each created
+        Writes many topics in one step, because every step waits for the disk. `on_planned` is called for each valid
+        topic before it is written, and may refuse it with a HeadraceError. `on_created` is called for each created
         topic, before the brokers create its logs.
         """
         async with self._creating:
@@ -146,6 +148,7 @@ class TopicAdmin:
                 results.append(await self._plan(spec, names, brokers))
                 await asyncio.sleep(0)  # other requests go first, however many topics there are
             if not validate_only:
+                _refuse_planned(results, on_planned)
                 await self._write_all(specs, results, on_created)
             return results
 
@@ -347,6 +350,18 @@ class TopicAdmin:
 
     async def is_marked_for_deletion(self, topic: str) -> bool:
         return await self._store.exists(znodes.delete_topic_path(topic)) is not None
+
+
+def _refuse_planned(
+    results: list[TopicAssignment | HeadraceError], on_planned: Callable[[TopicAssignment], None]
+) -> None:
+    """Replaces topics that `on_planned` refuses by its error."""
+    for index, result in enumerate(results):
+        if isinstance(result, TopicAssignment):
+            try:
+                on_planned(result)
+            except HeadraceError as error:
+                results[index] = error
 
 
 class TopicNames:

@@ -16,6 +16,8 @@ from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config_resources import ConfigResources
+from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
+from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
@@ -29,7 +31,7 @@ from headrace.cluster.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from headrace.cluster.config_store import ConfigStore
+from headrace.cluster.config_store import ConfigEntity, ConfigStore
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.registration import prepare_cluster, register_broker
@@ -59,9 +61,12 @@ class _Topics(TopicAdmin):
         specs: Sequence[TopicSpec],
         *,
         validate_only: bool = False,
+        on_planned: Callable[[TopicAssignment], None] = lambda _: None,
         on_created: Callable[[TopicSpec], None] = lambda _: None,
     ) -> list[TopicAssignment | HeadraceError]:
-        made = await super().create_topics(specs, validate_only=validate_only, on_created=on_created)
+        made = await super().create_topics(
+            specs, validate_only=validate_only, on_planned=on_planned, on_created=on_created
+        )
         for topic in made:
             if isinstance(topic, TopicAssignment) and not validate_only:
                 self.broker.lead(topic)
@@ -108,6 +113,7 @@ class AdminBroker:
         self.image = MetadataImage()
         self.dynamic_config = DynamicConfig(self.config.properties, NODE_ID)
         self.controller_sleeps = False
+        self.mutation_quota: Callable[[bool], ControllerMutation] = lambda _: UNLIMITED_MUTATION
         self._runner = asyncio.Runner()
         self._runner.run(self._start())
         handlers.load()
@@ -138,6 +144,7 @@ class AdminBroker:
         self.dynamic_config.on_topics_changed.append(
             lambda changed: self.log_manager.update_configs({name: config.log for name, config in changed.items()})
         )
+        self.quotas = Quotas(self.config.quotas, self.clock, Timer(self.clock))
         self.batch_inflater = BatchInflater(self.clock, asyncio.to_thread)
         self.replicas = ReplicaManager(NODE_ID, self.log_manager, self.dynamic_config.topic, Timer(self.clock))
         self.log_manager.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
@@ -198,6 +205,7 @@ class AdminBroker:
             connection=SimpleNamespace(listener_name=listener),
             turn_is_over=lambda: True,
             give_way=lambda: asyncio.sleep(0),
+            controller_mutation=lambda strict_since: self.mutation_quota(version >= strict_since),
         )
         response = api.bind(cast(Any, self)).handler(received, context)
         if api.is_async:
@@ -218,5 +226,13 @@ class AdminBroker:
         assert log is not None
         return log
 
-    def stored(self, entity: Any) -> dict[str, str]:
+    def stored(self, entity: ConfigEntity) -> dict[str, str]:
         return self._runner.run(self.config_store.get(entity))
+
+    def limit_mutations(self, rate: int) -> None:
+        """Gives all clients a quota of created and deleted partitions per second."""
+        self.quotas.config_changed(ConfigEntity.user(None), {"controller_mutation_rate": str(rate)})
+        self.mutation_quota = lambda is_strict: self.quotas.controller_mutation("alice", None, is_strict)
+
+    def store_config(self, entity: ConfigEntity, config: dict[str, str]) -> None:
+        self._runner.run(self.config_store.set(entity, config))

@@ -92,6 +92,7 @@ class LeaderBroker:
             api_version=version,
             connection=SimpleNamespace(listener_name="PLAINTEXT"),
             is_long=False,
+            has_quota=False,
             turn_is_over=lambda: False,
             reply=answer.set_result,
             wait=wait,

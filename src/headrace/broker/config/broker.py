@@ -35,6 +35,7 @@ from headrace.broker.config.listeners import (
     with_defaults,
     with_protocols,
 )
+from headrace.broker.config.quotas import QUOTA_KEYS, QuotaConfig
 from headrace.broker.config.replication import REPLICATION_KEYS, FetcherConfig
 from headrace.cluster.leader_balance import LEADER_BALANCE_KEYS, LeaderBalanceConfig
 from headrace.cluster.zookeeper.config import ZOOKEEPER_KEYS, ZooKeeperConfig
@@ -356,6 +357,7 @@ OWN_KEYS = ConfigTable(
         *AUTHORIZER_KEYS.keys.values(),
         *CONTROL_KEYS.keys.values(),
         *REPLICATION_KEYS.keys.values(),
+        *QUOTA_KEYS.keys.values(),
         *LEADER_BALANCE_KEYS.keys.values(),
         *ZOOKEEPER_KEYS.keys.values(),
         *COORDINATOR_KEYS.keys.values(),
@@ -436,6 +438,7 @@ class BrokerConfig:
     leader_balance: LeaderBalanceConfig
     coordinators: CoordinatorConfig
     transactions: TransactionConfig
+    quotas: QuotaConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
     """The properties with a supported key, not parsed; also those of single listeners."""
@@ -487,6 +490,7 @@ class BrokerConfig:
                 COORDINATOR_KEYS.select(supported), has_other_brokers=bool(properties.get("zookeeper.connect"))
             ),
             transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(supported)),
+            quotas=QuotaConfig.from_properties(QUOTA_KEYS.select(supported)),
             manager=manager,
             properties={**supported, **prefixed},
             notes=tuple(notes),

@@ -113,9 +113,8 @@ _WITHOUT_EFFECT = {
         sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
         sasl.server.max.receive.size
     """,
-    "quotas are not supported yet": """
-        controller.quota.window.num controller.quota.window.size.seconds max.connection.creation.rate quota.window.num
-        quota.window.size.seconds
+    "the rate of new connections is not limited yet": """
+        max.connection.creation.rate
     """,
     "one event loop replaces these threads and queues": """
         log.cleaner.threads num.io.threads num.network.threads queued.max.requests

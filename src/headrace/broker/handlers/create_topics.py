@@ -4,6 +4,8 @@ Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
 - The response waits until all partitions have leaders. After `timeout_ms` the topic gets REQUEST_TIMED_OUT, but it is
   still created.
+- The quota `controller_mutation_rate` counts the partitions of valid topics. A client that has exceeded it gets
+  THROTTLING_QUOTA_EXCEEDED, and before version 6 only a throttle time.
 - If the process has no file descriptors left, or no log directory is online, no topic is created: KAFKA_STORAGE_ERROR.
   If a log cannot be created later, because the disk is full, its topic gets this error at once; the broker creates the
   log as soon as it can.
@@ -13,7 +15,7 @@ Not supported: creation policies (`create.topic.policy.class.name`).
 Version notes (2 to 7):
 - 4 can leave the number of partitions and replicas to the broker (KIP-464)
 - 5 is flexible, and has these numbers and the configs in the response (KIP-525)
-- 6 has quota errors (KIP-599; there are no quotas yet)
+- 6 has quota errors (KIP-599)
 - 7 has topic ids (KIP-516)
 """
 
@@ -25,6 +27,7 @@ from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.quotas.client_quotas import ControllerMutation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_cluster, on_topic, requires
 from headrace.broker.topic_waits import wait_for_leaders
@@ -54,6 +57,7 @@ from headrace.storage.manager import LogManager
 
 MAX_PARTITIONS = 10_000
 """In one request, as in Kafka: more would block the controller for too long."""
+_FIRST_WITH_QUOTA_ERRORS = 6
 
 
 @api(
@@ -82,7 +86,8 @@ async def handle(
     topic_admin: TopicAdmin,
 ) -> CreateTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
-    creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request)
+    quota = context.controller_mutation(strict_since=_FIRST_WITH_QUOTA_ERRORS)
+    creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request, quota)
     await creation.create(request.topics, context)
     results = creation.results
     if not request.validate_only:
@@ -90,6 +95,7 @@ async def handle(
         failures = await wait_for_leaders(image, replicas, clock, created, deadline)
         for name, error in failures.items():
             results[name] = _failed(name, error)
+    context.throttle_ms = quota.throttle_ms()
     return CreateTopicsResponse(topics=list(results.values()))
 
 
@@ -103,11 +109,13 @@ class _Creation:
         log_manager: LogManager,
         default_partitions: int,
         request: CreateTopicsRequest,
+        quota: ControllerMutation,
     ):
         self.results: dict[str, CreatableTopicResult] = {}
         """The results in the order of the request."""
         self._topic_admin = topic_admin
         self._dynamic_config = dynamic_config
+        self._quota = quota
         self._problem = None if request.validate_only else log_manager.creation_problem()
         self._default_partitions = default_partitions
         self._validate_only = request.validate_only
@@ -127,7 +135,10 @@ class _Creation:
                     self.results[topic.name] = _failed(topic.name, error)
             await context.give_way()
         created = await self._topic_admin.create_topics(
-            specs, validate_only=self._validate_only, on_created=self._apply_configs
+            specs,
+            validate_only=self._validate_only,
+            on_planned=lambda topic: self._quota.record(len(topic.partitions)),
+            on_created=self._apply_configs,
         )
         for spec, result in zip(specs, created, strict=True):
             self.results[spec.name] = (

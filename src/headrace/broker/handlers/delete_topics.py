@@ -2,13 +2,15 @@
 
 Behavior:
 - Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
+- The quota `controller_mutation_rate` counts the partitions of the topics. A client that has exceeded it gets
+  THROTTLING_QUOTA_EXCEEDED, and before version 5 only a throttle time.
 - The response waits until the topic is deleted, so that its name can be used again at once. After `timeout_ms` the
   topic gets REQUEST_TIMED_OUT, but it is still deleted.
 
 Version notes (1 to 6):
 - 3 has an error code for `delete.topic.enable=false` (KIP-322)
 - 4 is flexible
-- 5 has error messages, and quota errors (KIP-599; there are no quotas yet)
+- 5 has error messages, and quota errors (KIP-599)
 - 6 has topic ids (KIP-516)
 """
 
@@ -43,6 +45,7 @@ from headrace.protocol.messages.delete_topics import (
 from headrace.security.acls import Operation
 
 _FIRST_WITH_IDS = 6
+_FIRST_WITH_QUOTA_ERRORS = 5
 _FIRST_WITH_DISABLED_ERROR = 3
 _DISABLED = "Topic deletion is disabled: delete.topic.enable=false"
 
@@ -69,6 +72,7 @@ async def handle(
     topic_admin: TopicAdmin,
 ) -> DeleteTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
+    quota = context.controller_mutation(strict_since=_FIRST_WITH_QUOTA_ERRORS)
     if context.api_version >= _FIRST_WITH_IDS:
         requested = request.topics
     else:
@@ -85,6 +89,9 @@ async def handle(
         try:
             _check(config, topic, counts[_identity(image, topic)], context.api_version)
             name, topic_id = _find(image, topic)
+            existing = image.topic(name)
+            if existing is not None:
+                quota.record(len(existing.partitions))
             await topic_admin.delete_topic(name)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
@@ -101,6 +108,7 @@ async def handle(
         if not result.error_code and (result.name, result.topic_id) in late:
             result.error_code = RequestTimedOutError.code
             result.error_message = f"Timed out: topic '{result.name}' is still being deleted."
+    context.throttle_ms = quota.throttle_ms()
     return DeleteTopicsResponse(responses=list(results.values()))
 
 

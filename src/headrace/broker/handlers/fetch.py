@@ -4,6 +4,8 @@ Behavior:
 - A consumer reads up to the high watermark, or with read_committed up to the last stable offset. A follower reads up to
   the log end.
 - If fewer than `min_bytes` are available, the response is delayed by at most `max_wait_ms`.
+- A consumer that exceeds its quota gets an empty response with a throttle time. A full fetch then creates no session.
+  A fetch never reads more than the consumer's quota allows in all windows. Followers have no quota.
 - A leader with `replica.selector.class` tells a consumer in another rack to fetch from a follower in that rack
   (`preferred_read_replica`). A follower serves consumers of version 11 and later up to its own high watermark.
 
@@ -70,6 +72,8 @@ _FIRST_WITH_SESSIONS = 7
 _FIRST_WITH_RACKS = 11
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
+_RESPONSE_BYTES = 32
+_PARTITION_BYTES = 48
 
 
 @api(
@@ -91,7 +95,7 @@ def handle(
     replicas: ReplicaManager,
 ) -> HandlerResult | InTurns[HandlerResult]:
     try:
-        limits = _limits(config, request, context.api_version)
+        limits = _limits(config, request, context)
         fetch = _Fetch(image, fetch_sessions, request, context, limits)
         if context.is_long:
             return _fetch_in_turns(fetch, replicas, limits, context)
@@ -140,16 +144,22 @@ def _read_in_turns(
     return context.wait(operation, replicas.fetches, operation.keys())
 
 
-def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchLimits:
+def _limits(config: BrokerConfig, request: FetchRequest, context: RequestContext) -> FetchLimits:
+    version = context.api_version
     replica_id, replica_epoch = request.replica_id, -1
     if version >= _FIRST_WITH_REPLICA_STATE:
         state = request.replica_state
         replica_id, replica_epoch = (state.replica_id, state.replica_epoch) if state is not None else (CONSUMER, -1)
     if request.isolation_level not in (0, 1):
         raise InvalidRequestError(f"The isolation level must be 0 or 1, but it is {request.isolation_level}")
+    max_bytes = min(request.max_bytes, config.fetch_max_bytes)
+    if replica_id >= 0:
+        context.is_exempt = True
+    elif context.has_quota:
+        max_bytes = context.limit_fetch(max_bytes)
     return FetchLimits(
-        min_bytes=min(request.min_bytes, request.max_bytes, config.fetch_max_bytes),
-        max_bytes=min(request.max_bytes, config.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
         max_wait_ms=request.max_wait_ms,
         isolation=fetch_isolation(replica_id, request.isolation_level),
         replica_id=replica_id if replica_id >= 0 else CONSUMER,
@@ -258,7 +268,21 @@ class _Fetch:
     def _hints(self) -> LeaderHints[LeaderIdAndEpoch, NodeEndpoint]:
         return LeaderHints(self._image, self._context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
 
+    def _throttled(self, reads: Sequence[PartitionRead]) -> FetchResponse | None:
+        """Returns the empty response for a consumer that has exceeded a quota. The session does not change, so the
+        next response has what is missing in this one."""
+        if not self._context.has_quota or not self._context.throttle_fetch(_estimated_size(reads)):
+            return None
+        if self._session is not None and not self._incremental:
+            # The client cannot know from an empty response which partitions are in the session.
+            self._sessions.remove(self._session.id)
+            self._session = None
+        return FetchResponse(session_id=self._session.id if self._session is not None else NO_SESSION, responses=[])
+
     def response(self, reads: Reads) -> FetchResponse:
+        throttled = self._throttled(reads.partitions)
+        if throttled is not None:
+            return throttled
         hints = self._hints()
         topics: list[FetchableTopicResponse] = []
         self._add(topics, reads.partitions, hints)
@@ -266,6 +290,9 @@ class _Fetch:
 
     def response_in_turns(self, reads: Reads) -> InTurns[FetchResponse]:
         """Like `response`, but gives way in between. It frees the reads: all at once would take long."""
+        throttled = self._throttled(reads.partitions)
+        if throttled is not None:
+            return throttled
         hints = self._hints()
         topics: list[FetchableTopicResponse] = []
         served: list[FetchedPartition] = []
@@ -321,6 +348,11 @@ class _Fetch:
         fetched.sent_high_watermark = result.high_watermark
         fetched.sent_log_start = result.log_start_offset
         return changed
+
+
+def _estimated_size(reads: Iterable[PartitionRead]) -> int:
+    """Returns the size of the response, with an estimate of everything except the records."""
+    return _RESPONSE_BYTES + sum(read.size + _PARTITION_BYTES for read in reads if read.size)
 
 
 def _requested(image: MetadataImage, topics: list[FetchTopic], by_id: bool) -> Iterator[FetchedPartition]:

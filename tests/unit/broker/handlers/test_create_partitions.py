@@ -10,6 +10,7 @@ from headrace.common.errors import (
     KafkaError,
     PolicyViolationError,
     RequestTimedOutError,
+    ThrottlingQuotaExceededError,
     UnknownTopicOrPartitionError,
 )
 from headrace.protocol.messages.create_partitions import (
@@ -105,3 +106,18 @@ def test_times_out_while_partitions_are_created(broker: AdminBroker) -> None:
     broker.controller_sleeps = True
     assert grow(broker, topic("t", 2), timeout_ms=0)[0].error_code == RequestTimedOutError.code
     assert grow(broker, topic("t", 2))[0].error_code == InvalidPartitionsError.code  # the store has them
+
+
+def test_controller_mutation_quota(broker: AdminBroker) -> None:
+    for name in "abc":
+        broker.create(name, 2)
+    broker.limit_mutations(1)
+    # Neither an invalid count nor a validation uses anything.
+    assert grow(broker, topic("a", 1))[0].error_code == InvalidPartitionsError.code
+    assert grow(broker, topic("a", 100), validate_only=True)[0].error_code == 0
+    results = grow(broker, topic("a", 14), topic("b", 3))
+    assert [result.error_code for result in results] == [0, ThrottlingQuotaExceededError.code]
+    assert [partitions(broker, name) for name in "ab"] == [14, 2]
+    assert grow(broker, topic("c", 3), version=2)[0].error_code == 0
+    broker.clock.advance(2000)
+    assert grow(broker, topic("b", 3))[0].error_code == 0

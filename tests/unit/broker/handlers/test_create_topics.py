@@ -14,6 +14,7 @@ from headrace.common.errors import (
     KafkaError,
     PolicyViolationError,
     RequestTimedOutError,
+    ThrottlingQuotaExceededError,
     TopicAlreadyExistsError,
 )
 from headrace.common.ids import ZERO_UUID
@@ -186,3 +187,21 @@ def test_times_out_while_the_topic_is_created(broker: AdminBroker) -> None:
 
 def test_accepts_no_topics(broker: AdminBroker) -> None:
     assert create(broker) == []
+
+
+def test_controller_mutation_quota(broker: AdminBroker) -> None:
+    broker.limit_mutations(1)
+    # Neither an invalid topic nor a validation uses anything.
+    create(broker, topic("bad name", 500), topic("valid", 500), validate_only=True)
+    first, invalid, second, third = create(broker, topic("a", 11), topic("bad name", 90), topic("b", 1), topic("c", 1))
+    assert [first.error_code, second.error_code] == [0, 0]
+    assert invalid.error_code == InvalidTopicError.code
+    assert third.error_code == ThrottlingQuotaExceededError.code
+    assert broker.image.topic("c") is None
+    (older,) = create(broker, topic("d", 1), version=5)
+    assert older.error_code == 0
+    (again,) = create(broker, topic("e", 1))
+    assert again.error_code == ThrottlingQuotaExceededError.code
+    broker.clock.advance(2000)
+    (later,) = create(broker, topic("e", 1))
+    assert later.error_code == 0

@@ -7,6 +7,7 @@ from tests.support.broker.admin_broker import AdminBroker
 from headrace.common.errors import (
     InvalidRequestError,
     RequestTimedOutError,
+    ThrottlingQuotaExceededError,
     TopicDeletionDisabledError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -97,3 +98,20 @@ def test_times_out_while_the_topic_is_deleted(broker: AdminBroker) -> None:
 
 def test_accepts_no_topics(broker: AdminBroker) -> None:
     assert delete(broker) == []
+
+
+def test_controller_mutation_quota(broker: AdminBroker) -> None:
+    for name, partitions in (("a", 12), ("b", 1), ("c", 1)):
+        broker.create(name, partitions)
+    broker.limit_mutations(1)
+    results = delete_by_name(broker, "missing", "a", "b")
+    assert [result.error_code for result in results] == [
+        UnknownTopicOrPartitionError.code,
+        0,
+        ThrottlingQuotaExceededError.code,
+    ]
+    assert broker.image.topic("b") is not None
+    assert delete_by_name(broker, "b", version=4)[0].error_code == 0
+    assert delete_by_name(broker, "c")[0].error_code == ThrottlingQuotaExceededError.code
+    broker.clock.advance(2000)
+    assert delete_by_name(broker, "c")[0].error_code == 0
