@@ -18,7 +18,7 @@ ANY = 1
 PROPERTIES = {"authorizer.class.name": "headrace", "super.users": "User:ANONYMOUS;User:admin"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(PROPERTIES) as broker:
         yield broker
@@ -26,7 +26,9 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    """A client of a broker without ACLs."""
     with WireClient(broker.address) as client:
+        delete(client, selection())
         yield client
 
 
@@ -192,9 +194,8 @@ def test_needs_rights_on_the_cluster(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_acls_survive_a_restart(broker: EmbeddedBroker) -> None:
-    with WireClient(broker.address) as client:
-        create(client, creation(), creation("ord", pattern_type=PatternType.PREFIXED))
+def test_acls_survive_a_restart(broker: EmbeddedBroker, client: WireClient) -> None:
+    create(client, creation(), creation("ord", pattern_type=PatternType.PREFIXED))
     broker.restart()
     with WireClient(broker.address) as client:
         assert len(names(describe(client))) == 2
