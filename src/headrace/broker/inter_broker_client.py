@@ -6,11 +6,12 @@
 - The event loop owns the client.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from headrace.cluster.commands import BrokerInfo
 from headrace.common.ids import Random
+from headrace.net.broker_connection import BrokerConnection
 from headrace.net.broker_pool import BrokerPool, NetConfig, Node
 from headrace.net.dialer import Dialer
 from headrace.net.errors import KafkaConnectionError
@@ -32,7 +33,9 @@ class InterBrokerClient:
         setup_timeout_max_ms: float = 30_000,
         reconnect_backoff_ms: float = 50,
         reconnect_backoff_max_ms: float = 1000,
+        authenticate: Callable[[BrokerConnection], Awaitable[float | None]] | None = None,
     ):
+        """`authenticate`: for a listener with SASL (`NetConfig.authenticate`)."""
         self.listener = listener
         self._dialer = dialer
         self._random = random
@@ -44,6 +47,7 @@ class InterBrokerClient:
             reconnect_backoff_ms=reconnect_backoff_ms,
             reconnect_backoff_max_ms=reconnect_backoff_max_ms,
             rebootstrap=False,
+            authenticate=authenticate,
         )
         self._nodes: dict[int, Node] = {}
         self._pool: BrokerPool | None = None

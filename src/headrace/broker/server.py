@@ -39,6 +39,7 @@ from headrace.broker.control.controlled_shutdown import controlled_shutdown
 from headrace.broker.control.controller_client import ControllerClient
 from headrace.broker.control.inbox import CommandInbox
 from headrace.broker.coordinators import Coordinators
+from headrace.broker.credentials import CredentialCache
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.driver import Driver
 from headrace.broker.environment import BrokerEnvironment
@@ -47,6 +48,7 @@ from headrace.broker.inter_broker_client import InterBrokerClient
 from headrace.broker.quotas.quotas import QUOTA_KINDS, Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication.replication import Replication
+from headrace.broker.sasl_listeners import BrokerLogin, NoBrokerLogin, SaslMechanisms, broker_login
 from headrace.broker.services import Services
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
@@ -112,6 +114,7 @@ class Broker:
     producer_ids: ProducerIdManager
     transactions: Transactions
     authentication_gate: AuthenticationGate
+    sasl_mechanisms: SaslMechanisms
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
     quotas: Quotas
@@ -127,6 +130,7 @@ class Broker:
         self.epoch = -1
         self.lifecycle = BrokerLifecycle(self.node_id)
         self.image = MetadataImage()
+        self.credentials = CredentialCache()
         self.dynamic_config = DynamicConfig(config.properties, self.node_id)
         self.failed: asyncio.Event = asyncio.Event()
         """Set when the broker cannot continue because no log directory is online."""
@@ -135,6 +139,7 @@ class Broker:
         self.authorizer: AclAuthorizer | None = None
         """None if `authorizer.class.name` is not set."""
         self.acl_store: AclStore | None = None
+        self._logins: dict[str, BrokerLogin | NoBrokerLogin] = {}
         self._cleanup = AsyncExitStack()
         self._stops_cleanly = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,6 +181,7 @@ class Broker:
             self._create_inter_broker_client(cleanup)
             self._create_coordinators(cleanup)
             self._create_controller(cleanup)
+            await self._create_sasl_mechanisms(cleanup)
             await self._bind_sockets(cleanup)
             self.membership = BrokerMembership(
                 self.store, self._describe, self.clock, self.config.zookeeper_session_timeout_ms
@@ -266,6 +272,18 @@ class Broker:
         self.log_manager.on_directory_failed = self._directory_failed
 
     def _create_inter_broker_client(self, cleanup: AsyncExitStack) -> None:
+        for listener in self._login_listeners:
+            login = broker_login(
+                listener,
+                self.config.sasl,
+                self.clock,
+                self.random,
+                self.config.control.request_timeout_ms,
+                must_exist=self.config.zookeeper is not None,
+            )
+            if login is not None:
+                self._logins[listener] = login
+                cleanup.push_async_callback(login.close)
         self.inter_broker_client = self._client_for(self.config.inter_broker_listener_name)
         cleanup.push_async_callback(self.inter_broker_client.close)
         self.image.add_listener(self._brokers_changed)
@@ -280,7 +298,14 @@ class Broker:
             request_timeout_ms=control.request_timeout_ms,
             setup_timeout_ms=control.setup_timeout_ms,
             setup_timeout_max_ms=control.setup_timeout_max_ms,
+            authenticate=self._logins.get(listener),
         )
+
+    @property
+    def _login_listeners(self) -> set[str]:
+        """The listeners through which this broker connects to others."""
+        inter_broker = self.config.inter_broker_listener_name
+        return {inter_broker, self.config.control.control_plane_listener_name or inter_broker}
 
     def _brokers_changed(self, change: ImageChange) -> None:
         if change.brokers_changed:
@@ -382,6 +407,13 @@ class Broker:
         self.dynamic_config.on_topics_changed.append(self._topic_configs_changed)
         cleanup.callback(self.dynamic_config.on_topics_changed.remove, self._topic_configs_changed)
 
+    async def _create_sasl_mechanisms(self, cleanup: AsyncExitStack) -> None:
+        def create() -> None:
+            self.sasl_mechanisms = SaslMechanisms(self.config.sasl, self.credentials, self.clock)
+
+        await self.environment.run_in_thread_to_end(create)
+        cleanup.callback(self.sasl_mechanisms.close)
+
     async def _bind_sockets(self, cleanup: AsyncExitStack) -> None:
         """Opens the listeners, which gives them their ports. The requests of clients wait until the broker is ready."""
         config = self.config
@@ -389,7 +421,9 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
         self.batch_inflater = BatchInflater(self.clock, self.environment.run_in_thread)
-        self.authentication_gate = AuthenticationGate({}, 0, self.clock, self.metrics)
+        self.authentication_gate = AuthenticationGate(
+            self.sasl_mechanisms.listeners, config.sasl.failure_delay_ms, self.clock, self.metrics
+        )
         self.dispatcher = Dispatcher(
             self._services(),
             self.clock,
@@ -583,6 +617,13 @@ class Broker:
             self.dynamic_config.set_client_metrics_overrides(entity.decoded_name, overrides)
         elif entity.kind in QUOTA_KINDS:
             self.quotas.config_changed(entity, overrides)
+            if entity.kind == znodes.USER_CONFIGS:
+                self._user_changed(entity, overrides)
+
+    def _user_changed(self, entity: ConfigEntity, overrides: Mapping[str, str]) -> None:
+        user, client_id = entity.user_and_client
+        if not client_id and user != znodes.DEFAULT_ENTITY:
+            self.credentials.set_user(entity.decoded_name, overrides)
 
     def _quotas_changed(self) -> None:
         self.dispatcher.quotas = None if self.quotas.is_empty else self.quotas

@@ -37,6 +37,7 @@ from headrace.broker.config.listeners import (
 )
 from headrace.broker.config.quotas import QUOTA_KEYS, QuotaConfig
 from headrace.broker.config.replication import REPLICATION_KEYS, FetcherConfig
+from headrace.broker.config.sasl import SASL_KEYS, SaslConfig
 from headrace.cluster.leader_balance import LEADER_BALANCE_KEYS, LeaderBalanceConfig
 from headrace.cluster.zookeeper.config import ZOOKEEPER_KEYS, ZooKeeperConfig
 from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType, Synonym, unknown_key
@@ -45,6 +46,7 @@ from headrace.coordinator.transaction.config import TRANSACTION_KEYS, Transactio
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
 from headrace.net.receive_memory import UNLIMITED
+from headrace.security.sasl import MECHANISMS
 from headrace.security.tls_keys import UNSUPPORTED, check_unsupported
 from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
@@ -355,6 +357,7 @@ OWN_KEYS = ConfigTable(
         ),
         *SECURITY_KEYS.keys.values(),
         *AUTHORIZER_KEYS.keys.values(),
+        *SASL_KEYS.keys.values(),
         *CONTROL_KEYS.keys.values(),
         *REPLICATION_KEYS.keys.values(),
         *QUOTA_KEYS.keys.values(),
@@ -413,6 +416,7 @@ class BrokerConfig:
     inter_broker_listener_name: str
     listener_security: Mapping[str, ListenerSecurity]
     """The security configs of each listener at the start, by its name. Some are dynamic."""
+    sasl: SaslConfig
     limits: Limits
     num_partitions: int
     default_replication_factor: int
@@ -465,6 +469,7 @@ class BrokerConfig:
         zookeeper = ZooKeeperConfig.from_properties(ZOOKEEPER_KEYS.select(supported))
         notes += _odd_combinations(values, limits, log_defaults)
         same_name_values = {field.name: values[field.name] for field in fields(cls) if field.name in _SAME_NAME_FIELDS}
+        listener_security = {listener.name: security_of(listener, {**supported, **prefixed}) for listener in listeners}
         return cls(
             **same_name_values,
             node_id=_initial_node_id(values, zookeeper),
@@ -473,9 +478,8 @@ class BrokerConfig:
             listeners=listeners,
             advertised_listeners=advertised,
             inter_broker_listener_name=inter_broker,
-            listener_security={
-                listener.name: security_of(listener, {**supported, **prefixed}) for listener in listeners
-            },
+            listener_security=listener_security,
+            sasl=_sasl(values, listener_security, (inter_broker, control.control_plane_listener_name or inter_broker)),
             limits=limits,
             request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],
@@ -678,6 +682,17 @@ def _check_control_plane_listener(control: ControlConfig, listeners: Iterable[Li
         raise ConfigError(
             f"control.plane.listener.name={name} must not be the inter-broker listener: clients and followers use it"
         )
+
+
+def _sasl(
+    values: Mapping[str, Any], listener_security: Mapping[str, ListenerSecurity], login_listeners: tuple[str, ...]
+) -> SaslConfig:
+    listeners = {
+        name: {"": security.values, **{mechanism: security.for_mechanism(mechanism) for mechanism in MECHANISMS}}
+        for name, security in listener_security.items()
+        if security.uses_sasl
+    }
+    return SaslConfig.make(values, listeners, login_listeners)
 
 
 def _check_lag_time(values: Mapping[str, Any]) -> None:

@@ -72,6 +72,7 @@ _WITHOUT_EFFECT = {
         eligible.leader.replicas.enable
     """,
     "there is no Raft quorum, the controller runs in the broker": """
+        sasl.mechanism.controller.protocol
         broker.heartbeat.interval.ms broker.session.timeout.ms initial.broker.registration.timeout.ms
         unclean.leader.election.interval.ms
         controller.listener.names controller.performance.always.log.threshold.ms
@@ -86,32 +87,17 @@ _WITHOUT_EFFECT = {
         metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
         server.max.startup.time.ms
     """,
-    "there is no authentication yet": """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms
+    "delegation tokens are not supported yet": """
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
-        delegation.token.max.lifetime.ms delegation.token.secret.key password.encoder.cipher.algorithm
-        password.encoder.iterations password.encoder.key.length password.encoder.keyfactory.algorithm
-        password.encoder.old.secret password.encoder.secret sasl.client.callback.handler.class
-        sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
-        sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
-        sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-        sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-        sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
-        sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
-        sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
-        sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
-        sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
-        sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
-        sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
-        sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
-        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-        sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-        sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class
-        sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name
-        sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
-        sasl.server.max.receive.size
+        delegation.token.max.lifetime.ms delegation.token.secret.key
+    """,
+    "dynamic configs do not contain passwords": """
+        password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
+        password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
+    """,
+    "GSSAPI gets and renews tickets itself": """
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor
     """,
     "the rate of new connections is not limited yet": """
         max.connection.creation.rate
@@ -191,6 +177,24 @@ REFUSED = {
     "config.providers": "config providers are not supported",
     "cordoned.log.dirs": "cordoned log directories are not supported yet",
     "create.topic.policy.class.name": "Java policies are not supported",
+    "sasl.client.callback.handler.class": "Java classes cannot be loaded",
+    "sasl.login.class": "Java classes cannot be loaded",
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.assertion.algorithm",
+            "sasl.oauthbearer.assertion.claim.aud",
+            "sasl.oauthbearer.assertion.claim.exp.seconds",
+            "sasl.oauthbearer.assertion.claim.iss",
+            "sasl.oauthbearer.assertion.claim.jti.include",
+            "sasl.oauthbearer.assertion.claim.nbf.seconds",
+            "sasl.oauthbearer.assertion.claim.sub",
+            "sasl.oauthbearer.assertion.file",
+            "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.template.file",
+        ),
+        "the grant jwt-bearer is not supported, use the grant client_credentials",
+    ),
     "remote.log.storage.system.enable": "there is no tiered storage",
     "zookeeper.ssl.crl.enable": "revoked certificates of ZooKeeper are not checked",
     "zookeeper.ssl.ocsp.enable": "revoked certificates of ZooKeeper are not checked",

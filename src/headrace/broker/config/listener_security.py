@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
+from headrace.broker.config.sasl import SASL_LISTENER_KEYS
 from headrace.common.config import ConfigKey, ConfigTable, unknown_key
 from headrace.common.errors import ConfigError
 from headrace.net.listeners import Listener
@@ -21,7 +22,7 @@ PREFIX = "listener.name."
 MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 """The SASL mechanisms that may follow a listener's name."""
 
-SECURITY_KEYS = ConfigTable([*TLS_KEYS.keys.values()])
+SECURITY_KEYS = ConfigTable([*TLS_KEYS.keys.values(), *SASL_LISTENER_KEYS.keys.values()])
 """The keys whose values `ListenerSecurity.values` has."""
 
 LISTENER_KEYS = ConfigTable([*SECURITY_KEYS.keys.values()])

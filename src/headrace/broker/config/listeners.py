@@ -18,7 +18,7 @@ from headrace.common.errors import ConfigError
 from headrace.net.listeners import Listener
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 ALL_ADDRESSES = ("", "0.0.0.0", "::")
 """Hosts that mean all addresses of the machine. A client cannot connect to them."""
 
