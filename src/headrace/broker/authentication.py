@@ -36,7 +36,7 @@ _FIRST_WITH_AUTHENTICATE = 1
 class SaslState(Enum):
     """The state of a connection's authentication."""
 
-    HANDSHAKE = "waiting for the SASL handshake"
+    HANDSHAKE = "SASL handshake"
     EXCHANGE = "SASL authentication"
     RAW_EXCHANGE = "SASL authentication without Kafka headers"
     AUTHENTICATED = "authenticated"

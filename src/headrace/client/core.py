@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace import __version__
+from headrace.client.authentication import ClientAuthentication
 from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerConfig
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
@@ -64,6 +65,7 @@ class ClientCore(Generic[C_co]):
         """The waits before retries."""
         self.closed = False
         self.events = ClientEvents(config)
+        self._authentication = ClientAuthentication.make(config, self.clock, self.random)
         self.pool = BrokerPool(
             parse_addresses(config.bootstrap_servers),
             NetConfig(
@@ -78,6 +80,7 @@ class ClientCore(Generic[C_co]):
                 max_in_flight=max_in_flight or _max_in_flight(config),
                 max_response_bytes=_max_response_bytes(config),
                 rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+                authenticate=self._authentication,
             ),
             loop=self.loop,
             dialer=dialer
@@ -156,6 +159,8 @@ class ClientCore(Generic[C_co]):
         await self.metadata.close()
         await self.coordinators.close()
         await self.pool.close()
+        if self._authentication is not None:
+            await self._authentication.close()
         self.events.stop()
 
 
@@ -171,9 +176,11 @@ def _max_response_bytes(config: ClientConfig) -> int:
 def make_ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
     """Returns the SSL context for connections to brokers, or None for PLAINTEXT."""
     context = config.ssl_context
-    if config.security_protocol != "SSL":
+    if config.security_protocol not in ("SSL", "SASL_SSL"):
         if context is not None:
-            raise ConfigError("ssl.context is set, but security.protocol is PLAINTEXT: expected SSL")
+            raise ConfigError(
+                f"ssl.context is set, but security.protocol is {config.security_protocol}: expected SSL or SASL_SSL"
+            )
         return None
     if context is not None:
         return context

@@ -21,7 +21,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace.client.config.types import ClientConfig
-from headrace.common.errors import KafkaError
+from headrace.common.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from headrace.net.broker_pool import Node
 
 __all__ = ["ClientEvents", "LogEvent", "ThrottleEvent"]
@@ -29,6 +34,7 @@ __all__ = ["ClientEvents", "LogEvent", "ThrottleEvent"]
 _logger = logging.getLogger(__name__)
 
 _WARNING_INTERVAL_SECONDS = 30.0
+_AUTHENTICATION_ERRORS = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 _LOGGERS = ("headrace.client", "headrace.net")
 
 
@@ -79,6 +85,8 @@ class ClientEvents:
         if node.id not in self._down:
             self._down.add(node.id)
             self.error(error)
+        if isinstance(error, _AUTHENTICATION_ERRORS):
+            return  # the call raises it
         if node.id < 0 and sum(node_id < 0 for node_id in self._down) >= self._bootstrap_count:
             self._warn_of_unreachable_servers(error)
 

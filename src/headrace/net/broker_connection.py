@@ -109,6 +109,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport: ClientTransport | None = None
         self._blocked = True
         self._queue: list[bytes | list[bytes | memoryview]] = []
+        self._responses = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
 
@@ -258,8 +259,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         within = " within a response" if self._reader.buffered_bytes else ""
-        self._fail(KafkaConnectionError(f"{self.node} closed the connection{within}", sent=True))
+        self._fail(KafkaConnectionError(f"{self.node} closed the connection{within}{self._hint}", sent=True))
         return False
+
+    @property
+    def _hint(self) -> str:
+        """What is probably wrong if a broker closes a new connection at ApiVersions or at the request after it."""
+        requests = self._in_flight_requests
+        if not requests or not (self._responses == 1 or requests[0].api.key == ApiKey.API_VERSIONS):
+            return ""
+        return " at the first request; if that repeats, check security.protocol: the listener may require TLS or SASL"
 
     def pause_writing(self) -> None:
         self._blocked = True
@@ -270,7 +279,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         why = f": {error}" if error is not None else ""
-        self._fail(KafkaConnectionError(f"the connection to {self.node} was lost{why}", sent=True))
+        self._fail(KafkaConnectionError(f"the connection to {self.node} was lost{why}{self._hint}", sent=True))
 
     # ---- sending and receiving
 
@@ -300,6 +309,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             position = body_position(data, api.is_flexible(version))
         message = decode(api.response, version, data, position)
         self._in_flight_requests.popleft()
+        self._responses += 1
         self.last_used = now = self._loop.time()
         self._stats.response(now - request.sent_at)
         if not request.future.done():

@@ -9,7 +9,12 @@ import pytest
 from tests.support.client.fake_brokers import FakeNetwork
 from tests.support.net.virtual_loop import run
 
-from headrace.common.errors import KafkaError, RequestTimedOutError, UnsupportedVersionError
+from headrace.common.errors import (
+    KafkaError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    UnsupportedVersionError,
+)
 from headrace.net.broker_connection import BrokerConnection
 from headrace.net.broker_link import BrokerLink, LinkState
 from headrace.net.broker_pool import BrokerPool, NetConfig, Node
@@ -506,3 +511,64 @@ async def test_close_with_requests_in_flight_and_waiting() -> None:
     await net.pool.close()
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(result, KafkaConnectionError) for result in results)
+
+
+@virtual
+async def test_authenticates_again_while_requests_wait() -> None:
+    order: list[str] = []
+
+    async def authenticate(connection: BrokerConnection) -> float | None:
+        order.append("begins")
+        await asyncio.sleep(1)
+        order.append("done")
+        return 10.0 if order.count("done") < 2 else None
+
+    net = Net(authenticate=authenticate, setup_timeout_ms=5000)
+    net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: order.append("asked") or HeartbeatResponse(error_code=0))
+    await net.pool.send(1, REQUEST)
+    await asyncio.sleep(10.5)
+    assert order == ["begins", "done", "asked", "begins"]
+    assert not net.pool.is_ready(1)
+    assert net.pool.ready_in_ms(1) > 0  # the producer looks again then
+    with pytest.raises(NodeNotReadyError):
+        net.pool.send_now(1, REQUEST)
+    await net.pool.send(1, REQUEST)
+    assert order == ["begins", "done", "asked", "begins", "done", "asked"]
+    await asyncio.sleep(60)
+    assert order.count("begins") == 2
+    assert len(net.brokers[0].dials) == 1
+    await net.pool.close()
+
+
+@virtual
+async def test_failed_reauthentication_closes_the_connection() -> None:
+    calls: list[BrokerConnection] = []
+
+    async def authenticate(connection: BrokerConnection) -> float | None:
+        calls.append(connection)
+        if len(calls) > 1:
+            raise SaslAuthenticationFailedError("wrong password")
+        return 10.0
+
+    net = Net(authenticate=authenticate)
+    await net.pool.send(1, REQUEST)
+    await asyncio.sleep(11)
+    assert calls[0].closed
+    with pytest.raises(SaslAuthenticationFailedError, match="wrong password"):
+        await net.pool.send(1, REQUEST)
+    await net.pool.close()
+
+
+@virtual
+async def test_closes_during_a_reauthentication() -> None:
+    async def authenticate(connection: BrokerConnection) -> float | None:
+        if connection.in_flight or net.events.seen:
+            await asyncio.sleep(1000)
+        return 10.0
+
+    net = Net(authenticate=authenticate)
+    await net.pool.send(1, REQUEST)
+    await asyncio.sleep(11)
+    assert net.link().is_reauthenticating
+    await net.pool.close()
+    assert not net.link().is_reauthenticating if list(net.pool.links()) else True

@@ -77,9 +77,13 @@ def _is_known(name: str) -> bool:
 def _translate_tls(properties: Mapping[str, str]) -> dict[str, str]:
     """Drops configs of layers that the connection does not use, and replaces Java's names for PEM files."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
-    unused_prefixes = {"PLAINTEXT": ("sasl.", "ssl."), "SSL": ("sasl.",)}.get(protocol, ())
+    unused_prefixes = {
+        "PLAINTEXT": ("sasl.", "ssl."),
+        "SSL": ("sasl.",),
+        "SASL_PLAINTEXT": ("ssl.",),
+    }.get(protocol, ())
     configs = {name: value for name, value in properties.items() if not name.startswith(unused_prefixes)}
-    if protocol != "SSL":
+    if protocol not in ("SSL", "SASL_SSL"):
         return configs
     for java, our_names in (("ssl.truststore", ("ssl.cafile",)), ("ssl.keystore", ("ssl.certfile", "ssl.keyfile"))):
         if configs.get(f"{java}.type", "").upper() == "PEM" and f"{java}.location" in configs:

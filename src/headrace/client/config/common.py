@@ -121,8 +121,8 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "security.protocol",
         STRING,
         "PLAINTEXT",
-        "The protocol for connections to brokers. SASL is not supported yet.",
-        choices=("PLAINTEXT", "SSL"),
+        "The protocol for connections to brokers: with TLS (SSL), with authentication by SASL, or both (SASL_SSL).",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
     ConfigKey(
         "ssl.check.hostname", BOOLEAN, True, "Whether a broker's certificate must match the host name it is reached by."

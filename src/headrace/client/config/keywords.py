@@ -87,8 +87,9 @@ class CommonKeywords(TypedDict, total=False):
     metadata_recovery_rebootstrap_trigger_ms: int | None
     """`metadata.recovery.rebootstrap.trigger.ms`: Return to the bootstrap servers after this long without metadata.
     Default: `300000`."""
-    security_protocol: Literal["PLAINTEXT", "SSL"] | None
-    """`security.protocol`: The protocol for connections to brokers. SASL is not supported yet. Default: `PLAINTEXT`."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | None
+    """`security.protocol`: The protocol for connections to brokers: with TLS (SSL), with authentication by SASL, or
+    both (SASL_SSL). Default: `PLAINTEXT`."""
     ssl_check_hostname: bool | None
     """`ssl.check.hostname`: Whether a broker's certificate must match the host name it is reached by. Default:
     `true`."""

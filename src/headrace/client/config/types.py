@@ -58,7 +58,7 @@ class ClientConfig(ConfigMapping):
     topic_blacklist: tuple[str, ...]
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
     metadata_recovery_rebootstrap_trigger_ms: int
-    security_protocol: Literal["PLAINTEXT", "SSL"]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     ssl_check_hostname: bool
     ssl_cafile: str | None
     ssl_certfile: str | None

@@ -82,7 +82,7 @@ def test_accepts_infinity_like_kafka_python() -> None:
         ({"sasl.login.class": "x"}, "Java classes cannot be loaded"),
         ({"sasl_oauth_token_provider": "x"}, "expected an object with token"),
         ({"sasl_plain_password": "x", "sasl.password": "y"}, "sasl.password is set twice"),
-        ({"security_protocol": "SASL_SSL"}, "String must be one of: PLAINTEXT, SSL"),
+        ({"security_protocol": "SASL"}, "String must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
 def test_error_names_the_invalid_key(config: dict[str, object], message: str) -> None:
