@@ -1,7 +1,9 @@
 """The admin client and the types of its arguments and results: `from headrace.admin import NewTopic`."""
 
 from headrace.client.admin.admin import Admin
+from headrace.client.admin.quota_types import *  # noqa: F403
+from headrace.client.admin.quota_types import __all__ as _quota_types
 from headrace.client.admin.types import *  # noqa: F403
 from headrace.client.admin.types import __all__ as _types
 
-__all__ = ["Admin", *_types]
+__all__ = ["Admin", *_quota_types, *_types]

@@ -8,7 +8,14 @@ from tests.support.broker.admin_calls import create_topic, delete_topic
 from tests.support.net.wire_calls import batch
 from tests.support.net.wire_client import WireClient
 
-from headrace.common.errors import ThrottlingQuotaExceededError
+import headrace
+from headrace.admin import (
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
+from headrace.common.errors import InvalidRequestError, ThrottlingQuotaExceededError
 from headrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -148,3 +155,36 @@ def test_quotas_survive_a_restart(client: WireClient, broker: EmbeddedBroker) ->
     broker.restart()
     assert broker.call(lambda inside: inside.quotas.produce.group_of("alice", "any") is not None)
     assert broker.call(lambda inside: inside.dispatcher.quotas is inside.quotas)
+
+
+def test_the_admin_client(broker: EmbeddedBroker) -> None:
+    alice, both, address = (
+        ClientQuotaEntity({"user": "alice"}),
+        ClientQuotaEntity({"user": "alice", "client-id": None}),
+        ClientQuotaEntity({"ip": "10.0.0.1"}),
+    )
+    with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert admin.describe_client_quotas() == {}
+        admin.alter_client_quotas(
+            [
+                ClientQuotaAlteration(alice, {"producer_byte_rate": 1024, "request_percentage": 12.5}),
+                ClientQuotaAlteration(both, {"consumer_byte_rate": 2048}),
+                ClientQuotaAlteration(address, {"connection_creation_rate": 5}),
+            ]
+        )
+        assert admin.describe_client_quotas() == {
+            alice: {"producer_byte_rate": 1024.0, "request_percentage": 12.5},
+            both: {"consumer_byte_rate": 2048.0},
+            address: {"connection_creation_rate": 5.0},
+        }
+        admin.alter_client_quotas([ClientQuotaAlteration(alice, {"producer_byte_rate": None})])
+        only_alice = ClientQuotaFilter.contains_only([ClientQuotaFilterComponent.of_entity("user", "alice")])
+        assert admin.describe_client_quotas(only_alice) == {alice: {"request_percentage": 12.5}}
+        results = admin.alter_client_quotas(
+            [ClientQuotaAlteration(alice, {"retention.ms": 1}), ClientQuotaAlteration(both, {})], raise_errors=False
+        )
+        assert isinstance(results[alice].error, InvalidRequestError)
+        assert results[both].error is None
+        mixed = ClientQuotaEntity({"ip": "10.0.0.1", "user": "alice"})
+        with pytest.raises(InvalidRequestError, match="IP entity should not be combined"):
+            admin.alter_client_quotas([ClientQuotaAlteration(mixed, {"producer_byte_rate": 1})], validate_only=True)

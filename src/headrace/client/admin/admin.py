@@ -72,6 +72,8 @@ class Admin:
     alter_configs = _blocking(AdminCore.alter_configs)
     reset_configs = _blocking(AdminCore.reset_configs)
     list_config_resources = _blocking(AdminCore.list_config_resources)
+    describe_client_quotas = _blocking(AdminCore.describe_client_quotas)
+    alter_client_quotas = _blocking(AdminCore.alter_client_quotas)
 
     describe_cluster = _blocking(AdminCore.describe_cluster)
     unregister_broker = _blocking(AdminCore.unregister_broker)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TypeVar, Unpack
 
+from headrace.client.admin.client_quotas import ClientQuotasAdmin
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
@@ -23,7 +24,9 @@ __all__ = ["AdminCore"]
 Self = TypeVar("Self", bound="AdminCore")
 
 
-class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, ReassignmentsAdmin, GroupsAdmin, TransactionsAdmin):
+class AdminCore(
+    TopicsAdmin, ConfigsAdmin, ClusterAdmin, ReassignmentsAdmin, GroupsAdmin, TransactionsAdmin, ClientQuotasAdmin
+):
     """Administers a cluster. Every call is a coroutine.
 
         async with headrace.aio.Admin(bootstrap_servers="localhost:9092") as admin:
