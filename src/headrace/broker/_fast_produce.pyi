@@ -4,8 +4,21 @@ from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.clock import Clock
 
+class TopicTraffic:
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+    bytes_rejected: int
+    replication_bytes_in: int
+    replication_bytes_out: int
+    produces: int
+    failed_produces: int
+    fetches: int
+    failed_fetches: int
+
 class PartitionFields:
     log: Any
+    traffic: TopicTraffic
     isr: list[int]
     replicas: list[int]
     is_leader: bool

@@ -16,6 +16,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from libc.string cimport memcpy
 
 from headrace.common._clock cimport system_time_ms
+from headrace.records._batch cimport AT_COUNT
 from headrace.records._wire cimport load16, load32, store16, store32, store64, write_unsigned
 from headrace.storage._fast_append cimport LogFields
 
@@ -55,10 +56,26 @@ cdef struct Batch:
     int64_t log_start_offset
 
 
+cdef class TopicTraffic:
+    """Counts the traffic of one topic on this broker. `broker.traffic` documents the fields."""
+
+    cdef public int64_t messages_in
+    cdef public int64_t bytes_in
+    cdef public int64_t bytes_out
+    cdef public int64_t bytes_rejected
+    cdef public int64_t replication_bytes_in
+    cdef public int64_t replication_bytes_out
+    cdef public int64_t produces
+    cdef public int64_t failed_produces
+    cdef public int64_t fetches
+    cdef public int64_t failed_fetches
+
+
 cdef class PartitionFields:
     """The fields of a partition that an append uses. See `broker.partition`."""
 
     cdef public object log
+    cdef public TopicTraffic traffic
     cdef public list isr
     cdef public list replicas
     cdef public bint is_leader
@@ -182,6 +199,7 @@ cdef class FastProduce:
         """Appends the batches up to the first that is not ordinary. Returns their number."""
         cdef int64_t now_ms = system_time_ms() if self._is_system_clock else <int64_t>self._clock.time_ms()
         cdef PartitionFields partition
+        cdef TopicTraffic traffic
         cdef LogFields log
         cdef Batch* batch
         cdef int i
@@ -195,6 +213,10 @@ cdef class FastProduce:
             if batch.base_offset < 0:
                 return i
             batch.log_start_offset = log.log_start_offset
+            traffic = partition.traffic
+            traffic.produces += 1
+            traffic.messages_in += <int32_t>load32(batch.records + AT_COUNT)
+            traffic.bytes_in += batch.size
             log.advance_high_watermark()
             if partition in self._waiting_fetches or partition in self._waiting_produces:
                 self._replicas.appended(partition)

@@ -21,11 +21,12 @@ Owned by the broker's loop.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker._fast_produce import PartitionFields
 from headrace.broker.config.dynamic import TopicConfig
 from headrace.broker.replication.remote_replica import RemoteReplica
+from headrace.broker.traffic import Traffic
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.controller_requests import IsrChange
 from headrace.cluster.znodes import Leadership
@@ -89,6 +90,7 @@ class PartitionContext:
     """Sends an ISR change to the controller. Returns False if another one of the partition is in flight."""
     on_append_failed: "Callable[[Partition, KafkaStorageError], None]" = lambda *_: None
     """Called by a leader that cannot write its log, and that other replicas can replace."""
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 def appendable_bytes(records: Buffer, leader_epoch: int) -> int:
@@ -139,6 +141,7 @@ class Partition(PartitionFields):
         self.leader_epoch_start: int | None = None
         """The log end offset when this broker became leader in this epoch; None on a follower."""
         self._context = context
+        self.traffic = context.traffic.of(tp.topic)
         self._append_failing = False
         """True if the last append failed with a storage error."""
 
@@ -254,6 +257,9 @@ class Partition(PartitionFields):
         if self._append_failing:
             self._append_failing = False
             _logger.info("Partition %s: appends succeed again", self.tp)
+        if not result.duplicate:
+            self.traffic.messages_in += result.last_offset - result.base_offset + 1
+            self.traffic.bytes_in += len(records.data if isinstance(records, ValidatedBatches) else records)
         self.update_high_watermark()
         return result
 
@@ -266,6 +272,7 @@ class Partition(PartitionFields):
         size = appendable_bytes(records, self.leader_epoch) if records else 0
         if size:
             log.append_as_follower(memoryview(records)[:size])
+            self.traffic.replication_bytes_in += size
         before = log.high_watermark
         # It never goes back: a new leader may not know yet that its predecessor has committed these records.
         if before < log.log_end_offset and before < high_watermark:

@@ -355,8 +355,8 @@ class ReplicaManager:
         """Stops serving a partition. Its log stays."""
         partitions = self._topics.get(tp.topic, {})
         partition = partitions.pop(tp.partition, None)
-        if not partitions:
-            self._topics.pop(tp.topic, None)
+        if not partitions and self._topics.pop(tp.topic, None) is not None:
+            self.context.traffic.remove(tp.topic)
         if partition is not None:
             partition.resign()
             partition.leader_id = NO_LEADER

@@ -311,7 +311,9 @@ class _Fetch:
         hints: LeaderHints[LeaderIdAndEpoch, NodeEndpoint],
     ) -> None:
         """Adds partitions to a response."""
+        is_follower = self._limits.replica_id >= 0
         for read in reads:
+            _count(read, is_follower)
             if self._session is not None and not self._record(read):
                 continue
             fetched = read.fetched
@@ -375,6 +377,20 @@ def _forgotten(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | Uuid,
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:
             yield (topic.topic_id if by_id else topic.topic), index
+
+
+def _count(read: PartitionRead, is_follower: bool) -> None:
+    """Counts what is sent for a partition, for the metrics."""
+    if read.partition is None:
+        return
+    traffic = read.partition.traffic
+    if is_follower:
+        traffic.replication_bytes_out += read.size
+        return
+    traffic.fetches += 1
+    traffic.bytes_out += read.size
+    if read.error is not None:
+        traffic.failed_fetches += 1
 
 
 def _partition_data(read: PartitionRead, hints: LeaderHints[LeaderIdAndEpoch, NodeEndpoint]) -> PartitionData:

@@ -338,6 +338,8 @@ class _Appends:
             size = len(records) if records is not None else 0
             header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
             partition = _partition(self._replicas, name, data.index, header, acks, version)
+            if unverified is None:
+                partition.traffic.produces += 1
             if appended is None or header is None:
                 raise InvalidRecordError(f"Expected one record batch, got {size} bytes, fewer than a batch header has")
             _check_batch(header, size)
@@ -387,6 +389,10 @@ class _Appends:
         self, name: str | None, data: PartitionProduceData, error: KafkaError, appending_to: Partition | None
     ) -> PartitionProduceResponse:
         self.failed = True
+        partition = self._replicas.get(name, data.index) if name is not None else None
+        if partition is not None:
+            partition.traffic.failed_produces += 1
+            partition.traffic.bytes_rejected += len(data.records) if data.records is not None else 0
         response = _error_response(data, error, appending_to)
         response.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
