@@ -390,13 +390,20 @@ class Action(Protocol):
 
 
 class ApiMetrics:
-    """The metrics of one API."""
+    """The metrics of one API: how many requests it had, how long they took, worked and waited."""
 
-    __slots__ = ("requests", "seconds")
+    __slots__ = ("requests", "seconds", "waited", "worked")
 
     def __init__(self, metrics: Metrics, key: ApiKey):
         self.requests: Counter = metrics.counter("requests_total", api=key.name)
         self.seconds: Histogram = metrics.histogram("request_seconds", api=key.name)
+        self.worked: Histogram = metrics.histogram("request_worked_seconds", api=key.name)
+        self.waited: Histogram = metrics.histogram("request_waited_seconds", api=key.name)
+
+    def record(self, seconds: float, waited_seconds: float) -> None:
+        self.seconds.record(seconds)
+        self.worked.record(seconds - waited_seconds)
+        self.waited.record(waited_seconds)
 
 
 class Dispatcher:
@@ -420,8 +427,8 @@ class Dispatcher:
         self._short_elements = min(SHORT_ELEMENTS, max_elements)
         self._slow_seconds = slow_request_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
-        self._metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
-        self._refused = metrics.counter("requests_refused_total")
+        self.api_metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
+        self.refused = metrics.counter("requests_refused_total")
         self.intercept: Callable[[RequestContext], Action | None] | None = None
         """Called before each handler, for fault injection."""
         self._held: list[tuple[ServerConnection, memoryview]] | None = None
@@ -509,7 +516,7 @@ class Dispatcher:
         except ProtocolError as error:
             self._refuse_body(context, error)
             return
-        self._metrics[key].requests.value += 1
+        self.api_metrics[key].requests.value += 1
         if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
             context.slot = connection.expect_response()
         if self.intercept is not None and (action := self.intercept(context)) is not None:
@@ -533,10 +540,10 @@ class Dispatcher:
         """Sends the response to a Produce request that `fast_produce` has handled; none with acks=0."""
         if response:
             connection.expect_response().send(response)
-        metrics = self._metrics[_PRODUCE]
+        metrics = self.api_metrics[_PRODUCE]
         metrics.requests.value += 1
         seconds = self.now() - received
-        metrics.seconds.record(seconds)
+        metrics.record(seconds, 0.0)
         if seconds >= self._slow_seconds or _request_logger.isEnabledFor(logging.DEBUG):
             _, version, correlation_id, client_id, _ = decode_request_header(frame)
             context = RequestContext(
@@ -591,7 +598,7 @@ class Dispatcher:
             done()
             return
         request = cast(Message, result.value)
-        self._metrics[api.key].requests.value += 1
+        self.api_metrics[api.key].requests.value += 1
         if api.key is ApiKey.PRODUCE and request.acks == 0 and context.slot is not None:  # type: ignore[attr-defined]
             context.slot.send(b"")  # no response
             context.slot = None
@@ -717,7 +724,7 @@ class Dispatcher:
     def request_completed(self, context: RequestContext) -> None:
         """Records the duration of a request whose response was sent, and logs it if the broker's work was slow."""
         seconds = self.now() - context.received
-        self._metrics[context.api.key].seconds.record(seconds)
+        self.api_metrics[context.api.key].record(seconds, context.waited_seconds)
         self._log_duration(context, seconds)
 
     def _log_duration(self, context: RequestContext, seconds: float) -> None:
@@ -755,7 +762,7 @@ class Dispatcher:
             self._refuse(context.connection, f"{what} that cannot be decoded: {error}")
 
     def _refuse(self, connection: ServerConnection, reason: str) -> None:
-        self._refused.value += 1
+        self.refused.value += 1
         _logger.info("Closing the connection: %s sent %s", connection, reason)
         connection.close(reason)
 

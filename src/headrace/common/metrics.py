@@ -1,6 +1,6 @@
 """Counters, gauges, histograms and meters, and their registry.
 
-- Updates are cheap: a counter adds to an attribute, a histogram increments one value in a dict. Percentiles, rates and
+- Updates are cheap: a counter adds to an attribute, a histogram increments one value in a dict, in compiled code. Percentiles, rates and
   texts are computed when they are read.
 - There are no locks. One thread owns a registry, and updates and reads its metrics; in a broker, the event loop's.
 - Names and labels follow Prometheus: `requests_total{api="FETCH"}`, durations in seconds, sizes in bytes.
@@ -9,9 +9,10 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from headrace.common._histogram import HistogramValues
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError
 
@@ -64,54 +65,40 @@ class Gauge:
         return self.value
 
 
-class Histogram:
+class Histogram(HistogramValues):
     """The distribution of values, in buckets whose size grows with the value.
 
     Each power of two has eight buckets, so the error of a percentile is at most 1/16 at any scale:
 
         [1, 2)  ->  1.000 | 1.125 | 1.25 | 1.375 | 1.5 | 1.625 | 1.75 | 1.875        [2, 4)  ->  2.00 | 2.25 | ...
+
+    `record` is compiled.
     """
 
-    __slots__ = ("_buckets", "count", "largest", "smallest", "total")
+    __slots__ = ()
     kind = "histogram"
-    _ZERO = -(1 << 20)  # the bucket of values that are not positive
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.smallest = math.inf
-        self.largest = -math.inf
-        self._buckets: dict[int, int] = {}
+    def percentile(self, percent: float, since: Mapping[int, int] | None = None) -> float:
+        """Returns the percentile, with the precision of the buckets; 0 without values.
 
-    def record(self, value: float) -> None:
-        self.count += 1
-        self.total += value
-        if value > self.largest:
-            self.largest = value
-        if value < self.smallest:
-            self.smallest = value
-        if value > 0:
-            fraction, exponent = math.frexp(value)  # 0.5 <= fraction < 1
-            bucket = exponent * 8 + int(fraction * 16) - 8
-        else:
-            bucket = self._ZERO
-        buckets = self._buckets
-        buckets[bucket] = buckets.get(bucket, 0) + 1
-
-    def percentile(self, percent: float) -> float:
-        """Returns the percentile, with the precision of the buckets; 0 without values."""
-        if not self.count:
+        With `since`, an earlier copy of `buckets`, it is that of the values recorded after the copy.
+        """
+        buckets = self.buckets
+        if since is not None:
+            buckets = {bucket: more for bucket, count in buckets.items() if (more := count - since.get(bucket, 0))}
+        count = sum(buckets.values())
+        if not count:
             return 0.0
-        rank = max(1, math.ceil(self.count * percent / 100))
+        rank = max(1, math.ceil(count * percent / 100))
         cumulative_count = 0
-        for bucket in sorted(self._buckets):
-            cumulative_count += self._buckets[bucket]
+        for bucket in sorted(buckets):
+            cumulative_count += buckets[bucket]
             if cumulative_count >= rank:
                 return min(max(self._middle(bucket), self.smallest), self.largest)
         return self.largest
 
     def _middle(self, bucket: int) -> float:
-        if bucket == self._ZERO:
+        if bucket == self.ZERO_BUCKET:
             return min(0.0, self.smallest)
         exponent, eighth = divmod(bucket, 8)
         return math.ldexp((eighth + 8.5) / 16, exponent)

@@ -127,7 +127,7 @@ def test_number_of_buckets_is_bounded() -> None:
     histogram = Histogram()
     for number in range(1, 100_000):
         histogram.record(number)
-    assert len(histogram._buckets) <= 8 * 17
+    assert len(histogram.buckets) <= 8 * 17
 
 
 def test_meter_reports_steady_rate() -> None:
