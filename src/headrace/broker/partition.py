@@ -91,6 +91,9 @@ class PartitionContext:
     on_append_failed: "Callable[[Partition, KafkaStorageError], None]" = lambda *_: None
     """Called by a leader that cannot write its log, and that other replicas can replace."""
     traffic: Traffic = field(default_factory=Traffic)
+    isr_shrinks: int = 0
+    """How many replicas of led partitions have fallen out of sync, and have got in sync again."""
+    isr_expands: int = 0
 
 
 def appendable_bytes(records: Buffer, leader_epoch: int) -> int:
@@ -466,6 +469,8 @@ class Partition(PartitionFields):
         if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
             return True  # the controller sends the newer state
         self.pending_isr = None
+        self._context.isr_shrinks += len(set(self.isr) - set(answer.isr))
+        self._context.isr_expands += len(set(answer.isr) - set(self.isr))
         self.isr = list(answer.isr)
         self.partition_epoch = answer.partition_epoch
         _logger.info("Partition %s: the ISR is %s in partition epoch %d", self.tp, self.isr, self.partition_epoch)

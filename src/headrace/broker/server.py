@@ -22,7 +22,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker import handlers
 from headrace.broker._fast_produce import FastProduce
@@ -64,6 +64,7 @@ from headrace.cluster.store import CoordinationStore, NoNode
 from headrace.cluster.topics import TopicAdmin
 from headrace.cluster.znodes import TopicAssignment
 from headrace.common.errors import HeadraceError
+from headrace.common.extras import requires_extra
 from headrace.common.ids import random_uuid
 from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
@@ -74,6 +75,9 @@ from headrace.security.acl_store import AclStore
 from headrace.security.audit import AuditLog
 from headrace.storage.directory import LogDirectory
 from headrace.storage.manager import LogManager
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.service import MetricsService
 
 _logger = logging.getLogger(__name__)
 
@@ -134,6 +138,8 @@ class Broker:
         self.dynamic_config = DynamicConfig(config.properties, self.node_id)
         self.failed: asyncio.Event = asyncio.Event()
         """Set when the broker cannot continue because no log directory is online."""
+        self.metrics_service: MetricsService | None = None
+        """Serves `headrace.metrics.listener`."""
         self.control_server: SocketServer | None = None
         """The server of `control.plane.listener.name`."""
         self.authorizer: AclAuthorizer | None = None
@@ -175,6 +181,7 @@ class Broker:
             self.driver = Driver(self.clock, self.config.background_threads, self.environment.make_runner)
             cleanup.callback(self.driver.close)
             self.quotas = Quotas(self.config.quotas, self.clock, self.driver.timer, self.metrics)
+            self._start_metrics_endpoint(cleanup)
             await self._open_store(cleanup)
             self.lifecycle.enter(BrokerState.RECOVERY)
             await self._start_logs(cleanup)
@@ -560,6 +567,16 @@ class Broker:
         self.driver.every(_CREATION_RETRY_MS, self._retry_failed_creations)
         self.driver.every(_QUOTA_EXPIRY_MS, self.quotas.expire_idle)
         self.dispatcher.open()
+
+    def _start_metrics_endpoint(self, cleanup: AsyncExitStack) -> None:
+        if not self.config.metrics_listener:
+            return
+        with requires_extra("monitoring"):
+            from headrace.broker.metrics.service import MetricsService
+
+        self.metrics_service = MetricsService(self, self.config.metrics_listener)
+        cleanup.push_async_callback(self.metrics_service.stop)
+        self.metrics_service.start()
 
     def _register_metrics(self) -> None:
         gauge = self.metrics.gauge

@@ -16,7 +16,8 @@ EXTRAS = {
     "arrow": ("pyarrow",),
     "spark": ("pyspark", "py4j", "pyarrow"),
     "cluster": ("kazoo",),
-    "console": ("starlette", "uvicorn"),
+    "monitoring": ("prometheus_client",),
+    "console": ("starlette", "uvicorn", "prometheus_client"),
 }
 """The top-level packages that each extra installs."""
 

@@ -1,7 +1,7 @@
 """Counters, gauges, histograms and meters, and their registry.
 
-- Updates are cheap: a counter adds to an attribute, a histogram increments one value in a dict, in compiled code. Percentiles, rates and
-  texts are computed when they are read.
+- Updates are cheap: a counter adds to an attribute, a histogram increments one value in a dict, in compiled code.
+  Percentiles, rates and texts are computed when they are read.
 - There are no locks. One thread owns a registry, and updates and reads its metrics; in a broker, the event loop's.
 - Names and labels follow Prometheus: `requests_total{api="FETCH"}`, durations in seconds, sizes in bytes.
 """

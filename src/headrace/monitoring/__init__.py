@@ -1,5 +1,5 @@
 """Metrics for Prometheus, with the names that dashboards and alerts for Apache Kafka use.
 
-Broker and console take snapshots of what they know (`snapshot`), and this package turns them into metrics and serves
-them over HTTP, in a thread of its own. It needs the extra `monitoring`; a broker without an endpoint does not import it.
+Broker and console take snapshots of what they know (`snapshot`). This package turns them into metrics and serves them
+over HTTP, in a thread of its own. It needs the extra `monitoring`. A broker without an endpoint does not import it.
 """

@@ -1,11 +1,13 @@
 """Metrics of one broker, with the names that the JMX exporter's rules for Kafka give them.
 
-    kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=t   →   kafka_server_brokertopicmetrics_messagesin_total{topic="t"}
-    kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce   →   kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"}
+    kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=t
+        → kafka_server_brokertopicmetrics_messagesin_total{topic="t"}
+    kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce
+        → kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"}
 
-Only what a Headrace broker really has is reported. One event loop handles all requests, so there are no request queues, no
-network threads and no idle percentages; `headrace_event_loop_lag_seconds` shows how busy the loop is. Quantiles cover the
-last minute; counts and sums begin at the start of the broker.
+Only what a Headrace broker really has is reported. One event loop handles all requests, so there are no request queues,
+no network threads and no idle percentages; `headrace_event_loop_lag_seconds` shows how busy the loop is. Quantiles
+cover the last 30 to 60 seconds; counts and sums begin at the start of the broker.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +55,11 @@ def broker_families(snapshot: BrokerSnapshot) -> Iterator[Metric]:
     yield from cluster_families(snapshot.brokers, snapshot.partitions, snapshot.groups)
 
 
+def broker_state_family(state: int) -> Metric:
+    """Returns the only metric that a starting broker has."""
+    return _gauge("kafka_server_kafkaserver_brokerstate", "State of the broker; 3 is running.", state)
+
+
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
@@ -68,7 +75,7 @@ def _broker(snapshot: BrokerSnapshot) -> Iterator[Metric]:
     cluster = GaugeMetricFamily("kafka_server_kafkaserver_clusterid", "Id of the cluster.", labels=("clusterid",))
     cluster.add_metric((snapshot.cluster_id,), 1)
     yield cluster
-    yield _gauge("kafka_server_kafkaserver_brokerstate", "State of the broker; 3 is running.", snapshot.state)
+    yield broker_state_family(snapshot.state)
 
 
 def _controller(snapshot: BrokerSnapshot) -> Iterator[Metric]:
@@ -146,13 +153,6 @@ def _replicas(snapshot: BrokerSnapshot) -> Iterator[Metric]:
         yield _gauge(prefix + name, text, value)
     yield _counter(f"{prefix}isrshrinks", "Replicas that fell out of sync.", stats.isr_shrinks)
     yield _counter(f"{prefix}isrexpands", "Replicas that got in sync again.", stats.isr_expands)
-    lag = GaugeMetricFamily(
-        "kafka_server_replicafetchermanager_maxlag",
-        "Records by which a follower on this broker is behind, at most.",
-        labels=("clientId",),
-    )
-    lag.add_metric(("Replica",), stats.max_lag)
-    yield lag
     waiting = GaugeMetricFamily(
         "kafka_server_delayedoperationpurgatory_purgatorysize", "Requests that wait.", labels=("delayedOperation",)
     )

@@ -3,9 +3,9 @@
     end offset      100        250        400      ← samples
     time            10:00:00   10:00:05   10:00:10
 
-A group that has committed offset 325 at 10:00:10 has read everything that was written until about 10:00:07.5, so it lags
-by 2.5 s. Between two samples the end is assumed to have grown evenly. Records before the first sample are older than it:
-the lag is at least that, and grows until the group arrives in the history.
+A group that has committed offset 325 at 10:00:10 has read everything that was written until about 10:00:07.5, so it
+lags by 2.5 s. Between two samples the end is assumed to have grown evenly. Records before the first sample are older
+than it: the lag is at least that, and grows until the group arrives in the history.
 
 A partition without new records takes one sample: only its time moves. So a history covers as much time as its samples
 cover offsets.

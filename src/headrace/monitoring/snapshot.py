@@ -110,8 +110,6 @@ class ReplicaStats:
     reassigning: int = 0
     isr_shrinks: int = 0
     isr_expands: int = 0
-    max_lag: int = 0
-    """The largest number of records by which a follower on this broker is behind its leader's high watermark."""
 
 
 @dataclass(frozen=True, slots=True)

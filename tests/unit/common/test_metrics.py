@@ -156,3 +156,16 @@ def test_shorter_rates_decay_faster() -> None:
 def test_new_meter_has_rate_zero(metrics: Metrics) -> None:
     metrics.meter("m").mark()
     assert metrics.snapshot()["m"] == {"count": 1, "rate_1m": 0, "rate_5m": 0, "rate_15m": 0}
+
+
+def test_percentile_of_the_values_since_a_copy() -> None:
+    histogram = Histogram()
+    for _ in range(100):
+        histogram.record(1000.0)
+    copy = dict(histogram.buckets)
+    assert histogram.percentile(50, copy) == 0.0
+    for value in (1.0, 1.0, 16.0):
+        histogram.record(value)
+    assert histogram.percentile(50, copy) == pytest.approx(1.0, rel=0.07)
+    assert histogram.percentile(99, copy) == pytest.approx(16.0, rel=0.07)
+    assert histogram.percentile(50) == pytest.approx(1000.0, rel=0.07)

@@ -347,6 +347,15 @@ OWN_KEYS = ConfigTable(
             dynamic=False,
         ),
         ConfigKey(
+            "headrace.metrics.listener",
+            ConfigType.STRING,
+            "",
+            "`host:port` at which the broker serves metrics for Prometheus (`/metrics`) and health checks (`/healthz`, "
+            "`/readyz`), without authentication. Empty: none. Needs `pip install 'headrace[monitoring]'`. (Not a Kafka "
+            "config.)",
+            dynamic=False,
+        ),
+        ConfigKey(
             "headrace.slow.request.ms",
             ConfigType.LONG,
             1_000,
@@ -432,6 +441,7 @@ class BrokerConfig:
     background_threads: int
     request_max_elements: int
     slow_request_ms: int
+    metrics_listener: str
     zookeeper: ZooKeeperConfig | None
     """None: the embedded store."""
     zookeeper_session_timeout_ms: int
@@ -483,6 +493,7 @@ class BrokerConfig:
             limits=limits,
             request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],
+            metrics_listener=values["headrace_metrics_listener"],
             auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
             auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],
             authorizer=AuthorizerConfig.from_properties(AUTHORIZER_KEYS.select(supported)),

@@ -65,6 +65,11 @@ EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "hea
     help="Run N brokers of one cluster, each in its own process, and restart those that end.",
 )
 @click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve metrics for Prometheus and health checks at this address (headrace.metrics.listener).",
+)
+@click.option(
     "--supervised", metavar="NAME", hidden=True, help="End when the standard input is closed; log lines have this name."
 )
 @click.option("--store", metavar="SOCKET", hidden=True, help="The socket of the parent's coordination store.")
@@ -74,6 +79,7 @@ def server(
     levels: tuple[str, ...],
     print_config: bool,
     processes: int | None,
+    metrics: str | None,
     supervised: str | None,
     store: str | None,
 ) -> None:
@@ -83,6 +89,8 @@ def server(
     listens on 127.0.0.1:9092 and stores its data in ./headrace-data.
     """
     try:
+        if metrics is not None:
+            overrides = (*overrides, f"headrace.metrics.listener={metrics}")
         properties = collect_properties(file, overrides)
         if print_config:
             from headrace.broker.config.broker import BrokerConfig
