@@ -4,11 +4,11 @@ A broker may have tens of thousands of partitions, so the snapshot is taken in t
 parts are therefore a few milliseconds apart.
 """
 
+import importlib.metadata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TypeVar
 
-from headrace import __version__
 from headrace.broker.dispatch import ApiMetrics
 from headrace.broker.metrics.remote_ends import remote_ends
 from headrace.broker.partition import Partition
@@ -104,7 +104,7 @@ class BrokerCollector:
         return BrokerSnapshot(
             node_id=broker.node_id,
             cluster_id=broker.cluster_id,
-            version=__version__,
+            version=importlib.metadata.version("headrace"),
             state=int(broker.state),
             is_controller=broker.controller.is_active,
             brokers=_addresses(broker.image, broker.config.inter_broker_listener_name),
