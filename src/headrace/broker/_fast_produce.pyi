@@ -1,3 +1,4 @@
+from collections.abc import Container
 from typing import Any
 
 from headrace.broker.replica_manager import ReplicaManager
@@ -27,4 +28,6 @@ class PartitionFields:
 
 class FastProduce:
     def __init__(self, replicas: ReplicaManager, image: MetadataImage, clock: Clock) -> None: ...
-    def handle(self, frame: memoryview) -> bytes | list[tuple[int, int]] | None: ...
+    def handle(
+        self, frame: memoryview, writable: Container[str] | None = None
+    ) -> bytes | list[tuple[int, int]] | None: ...

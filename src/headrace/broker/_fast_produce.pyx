@@ -150,6 +150,7 @@ cdef class FastProduce:
     cdef object _clock
     cdef bint _is_system_clock
     cdef dict _ids              # the bytes of topic ids -> Uuid
+    cdef object _writable       # the set of topics that the client may write to, or None: all of them
     cdef uint8_t _response[RESPONSE_BYTES]
 
     def __init__(self, replicas, image, clock):
@@ -161,10 +162,15 @@ cdef class FastProduce:
         self._clock = clock
         self._is_system_clock = type(clock) is SystemClock
         self._ids = {}
+        self._writable = None
 
-    def handle(self, frame):
-        """Handles a frame, without its size field, if it is an ordinary Produce request. See the module for the result."""
+    def handle(self, frame, writable=None):
+        """Handles a frame, without its size field, if it is an ordinary Produce request. See the module for the result.
+
+        `writable` has the topics that the client is known to be authorized for; None: all topics.
+        """
         cdef Py_buffer view
+        self._writable = writable
         PyObject_GetBuffer(frame, &view, PyBUF_WRITABLE)
         try:
             return self._handle(<uint8_t*>view.buf, view.len)
@@ -237,6 +243,8 @@ cdef class FastProduce:
                     self._ids.clear()
                 topic_id = self._ids[id_bytes] = Uuid(bytes=id_bytes)
             name = self._image.topic_name(topic_id)
+        if self._writable is not None and name not in self._writable:
+            return None  # the general handler asks the authorizer
         partitions = self._topics.get(name)
         if partitions is None or name in INTERNAL_TOPICS:
             return None

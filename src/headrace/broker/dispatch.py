@@ -85,6 +85,8 @@ _BEFORE_OPEN = frozenset(
 what authenticates their senders."""
 _COMMANDS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 _NO_LIMIT = 2**31 - 1
+_MAX_WRITABLE_TOPICS = 1000
+"""For a connection. A client may be allowed to write to topics that do not exist, with any name."""
 
 
 class ReplyPlace(Protocol):
@@ -191,6 +193,10 @@ class RequestContext:
         return authorizer is None or authorizer.is_authorized(
             self.principal, self.host, operation, resource, audited=audited, request=self.api.key.name
         )
+
+    def remember_writable(self, topic: str) -> None:
+        """Notes for `fast_produce` that the client may write to a topic, until decisions of the authorizer change."""
+        self._dispatcher.writable_topics(self.connection).add(topic)
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -389,6 +395,23 @@ class Action(Protocol):
     def apply(self, context: RequestContext, request: Message, proceed: Callable[[], None]) -> None: ...
 
 
+class WritableTopics(set[str]):
+    """The topics that the client of a connection may write to, as far as its requests have asked."""
+
+    __slots__ = ("changes", "principal")
+
+    def __init__(self, principal: Principal, changes: int):
+        super().__init__()
+        self.principal = principal
+        self.changes = changes
+        """The number of the authorizer's changes when the decisions were made."""
+
+    def add(self, topic: str) -> None:
+        if len(self) >= _MAX_WRITABLE_TOPICS:
+            self.clear()
+        super().add(topic)
+
+
 class ApiMetrics:
     """The metrics of one API: how many requests it had, how long they took, worked and waited."""
 
@@ -442,6 +465,15 @@ class Dispatcher:
         self.quotas: Quotas | None = None
         """The quotas of clients. None if no client has one."""
 
+    def writable_topics(self, connection: ServerConnection) -> WritableTopics:
+        """Returns the topics that the client of a connection may write to, according to earlier requests."""
+        assert self.authorizer is not None
+        changes = self.authorizer.changes
+        topics: WritableTopics | None = connection.writable_topics
+        if topics is None or topics.changes != changes or topics.principal is not connection.principal:
+            topics = connection.writable_topics = WritableTopics(connection.principal, changes)
+        return topics
+
     # ---- before the broker is ready
 
     def hold_clients(self) -> None:
@@ -487,7 +519,8 @@ class Dispatcher:
             and self.intercept is None
             and (self.quotas is None or self._has_no_quota(self.quotas, connection, frame))
         ):
-            produced = self.fast_produce.handle(frame)
+            writable = None if self.authorizer is None else self.writable_topics(connection)
+            produced = self.fast_produce.handle(frame, writable)
             if isinstance(produced, bytes):
                 self._produced(connection, frame, produced, received)
                 return

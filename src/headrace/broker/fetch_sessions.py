@@ -45,6 +45,7 @@ class FetchedPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "is_denied",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -78,6 +79,8 @@ class FetchedPartition:
         """The log start offset of a follower."""
         self.sent_high_watermark = -1
         self.sent_log_start = -1
+        self.is_denied = False
+        """True if the client may not read the partition. Each request of a session decides it again."""
 
     @property
     def key(self) -> tuple[str | Uuid, int]:

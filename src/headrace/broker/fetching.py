@@ -17,6 +17,7 @@ from headrace.common.errors import (
     InconsistentTopicIdError,
     KafkaError,
     OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
@@ -134,6 +135,8 @@ def _read(
     replicas: ReplicaManager, read: PartitionRead, max_bytes: int, limits: FetchLimits, first_batch_whole: bool
 ) -> None:
     fetched = read.fetched
+    if fetched.is_denied:
+        raise TopicAuthorizationFailedError
     if fetched.topic is None:
         raise UnknownTopicIdError(f"This broker has no topic with id {fetched.topic_id}")
     partition = read.partition = replicas.find(fetched.topic, fetched.partition)

@@ -13,10 +13,12 @@ from typing import TypeVar
 from headrace.broker.apis import DEFERRED, HandlerResult
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.rights import is_allowed
 from headrace.broker.yielding import InTurns
-from headrace.common.errors import KafkaError
+from headrace.common.errors import GroupAuthorizationFailedError, KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
+from headrace.security.acls import Operation, ResourceType
 
 _logger = logging.getLogger(__name__)
 
@@ -75,8 +77,12 @@ def run_group_operations(
     operation: Callable[[GroupCoordinatorShard, Item], CoordinatorResult[T]],
     error_result: Callable[[Item, KafkaError], T],
     done: Callable[[list[T]], None],
+    needed: Operation | None = None,
 ) -> InTurns[HandlerResult]:
-    """Runs an operation for each item and calls `done` with all results, in the order of the items."""
+    """Runs an operation for each item and calls `done` with all results, in the order of the items.
+
+    `needed` is the operation on the item's group that the client must be authorized for.
+    """
     results: dict[int, T] = {}
 
     def run(position: int, item: Item) -> None:
@@ -88,7 +94,11 @@ def run_group_operations(
             if len(results) == len(items):
                 done([results[index] for index in range(len(items))])
 
-        partition = coordinators.group_partition(group_id_of(item))
+        group_id = group_id_of(item)
+        if needed is not None and not is_allowed(context, needed, ResourceType.GROUP, group_id):
+            finish(CoordinatorResponse(error=GroupAuthorizationFailedError()))
+            return
+        partition = coordinators.group_partition(group_id)
         coordinators.groups.write(partition, lambda shard: operation(shard, item), finish)
 
     for position, item in enumerate(items):

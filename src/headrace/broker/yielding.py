@@ -44,6 +44,16 @@ def consumed_parts(items: list[T], size: int = ITEMS_PER_PART) -> Iterator[list[
         yield part
 
 
+def run_at_once(work: InTurns[T]) -> T:
+    """Runs all of the work without giving way. Returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+
 class Turn:
     """Measures how long a handler has worked since it last gave way."""
 

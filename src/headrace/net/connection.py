@@ -136,7 +136,7 @@ class ResponseSlot:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """A connection of `SocketServer`. `context` belongs to the handler."""
+    """A connection of `SocketServer`. `context` and `writable_topics` belong to the handler."""
 
     __slots__ = (
         "_active",
@@ -161,6 +161,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "peer",
         "principal",
         "security_protocol",
+        "writable_topics",
     )
 
     def __init__(
@@ -185,6 +186,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.authentication: Any = None
         """Belongs to the handler: the state of SASL. None: the listener has no SASL."""
         self.context: Any = None
+        self.writable_topics: Any = None
         self.closed = False
         self._transport: ResponseTransport
         self._frames = FrameReader(server.memory)

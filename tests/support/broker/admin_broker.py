@@ -40,9 +40,11 @@ from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.cluster.znodes import TopicAssignment
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import ZERO_UUID, make_random
+from headrace.common.principal import ANONYMOUS
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.protocol import APIS, ApiKey, Message, decode, encode
+from headrace.security.authorizer import Authorizer
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 from headrace.testing.clock import ManualClock
@@ -114,6 +116,7 @@ class AdminBroker:
         self.dynamic_config = DynamicConfig(self.config.properties, NODE_ID)
         self.controller_sleeps = False
         self.mutation_quota: Callable[[bool], ControllerMutation] = lambda _: UNLIMITED_MUTATION
+        self.authorizer: Authorizer | None = None
         self._runner = asyncio.Runner()
         self._runner.run(self._start())
         handlers.load()
@@ -202,6 +205,9 @@ class AdminBroker:
         received = decode(type(request), version, bytearray(encode(request, version)))
         context = SimpleNamespace(
             api_version=version,
+            authorizer=self.authorizer,
+            principal=ANONYMOUS,
+            host="127.0.0.1",
             connection=SimpleNamespace(listener_name=listener),
             turn_is_over=lambda: True,
             give_way=lambda: asyncio.sleep(0),

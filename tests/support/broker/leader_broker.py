@@ -93,6 +93,7 @@ class LeaderBroker:
             connection=SimpleNamespace(listener_name="PLAINTEXT"),
             is_long=False,
             has_quota=False,
+            authorizer=None,
             turn_is_over=lambda: False,
             reply=answer.set_result,
             wait=wait,

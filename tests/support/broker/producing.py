@@ -89,10 +89,11 @@ class ProducePath:
         self.completed = self.begun = 0
         if is_fast:
             fast = FastProduce(self.replicas, image, self.replicas.clock)
-            self.dispatcher.fast_produce = cast(FastProduce, SimpleNamespace(handle=lambda f: self._count(fast, f)))
+            counted = SimpleNamespace(handle=lambda frame, writable: self._count(fast, frame, writable))
+            self.dispatcher.fast_produce = cast(FastProduce, counted)
 
-    def _count(self, fast: FastProduce, frame: memoryview) -> Any:
-        result = fast.handle(frame)
+    def _count(self, fast: FastProduce, frame: memoryview, writable: Any) -> Any:
+        result = fast.handle(frame, writable)
         self.completed += isinstance(result, bytes)
         self.begun += isinstance(result, list)
         return result

@@ -255,7 +255,7 @@ class Node:
         async def give_way() -> None:
             await asyncio.sleep(0)
 
-        context: Any = SimpleNamespace(give_way=give_way, api_version=5)
+        context: Any = SimpleNamespace(give_way=give_way, api_version=5, authorizer=None)
         if isinstance(request, AddPartitionsToTxnRequest):
             return await add_partitions_to_txn.handle(
                 request, context, image=self.image, transactions=self.transactions

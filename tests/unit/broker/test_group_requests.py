@@ -63,7 +63,7 @@ def run(groups: Groups, group_ids: list[str]) -> list[list[str]]:
 
     work = run_group_operations(
         coordinators_with(groups),
-        SimpleNamespace(turn_is_over=lambda: groups.operations % TURN == 0),
+        SimpleNamespace(authorizer=None, turn_is_over=lambda: groups.operations % TURN == 0),
         group_ids,
         str,
         operation,

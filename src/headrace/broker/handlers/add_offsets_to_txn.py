@@ -11,6 +11,7 @@ from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_group, on_transactional_id, requires
+from headrace.broker.rights import check_group, check_transactional_id
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import (
     InvalidGroupIdError,
@@ -32,6 +33,8 @@ async def handle(
 ) -> AddOffsetsToTxnResponse:
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     try:
+        check_transactional_id(context, Operation.WRITE, request.transactional_id)
+        check_group(context, Operation.READ, request.group_id)
         if not request.transactional_id:
             raise InvalidRequestError("The transactional id must not be empty")
         if not request.group_id:

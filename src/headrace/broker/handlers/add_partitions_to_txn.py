@@ -12,16 +12,23 @@ Version notes (0 to 5):
 - 5 is the same as 4
 """
 
+from collections.abc import Callable
+
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, on_topic, on_transactional_id, requires
+from headrace.broker.rights import is_allowed, is_allowed_on_cluster, is_allowed_on_topic
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.broker.yielding import parts
 from headrace.cluster.metadata_image import MetadataImage
+from headrace.cluster.topics import is_internal
 from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
     KafkaError,
     OperationNotAttemptedError,
+    TopicAuthorizationFailedError,
     TransactionAbortableError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
@@ -37,7 +44,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_BATCHES = 4
@@ -67,6 +74,8 @@ async def handle(
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=await _add(image, transactions, transaction, context)
         )
+    if not is_allowed_on_cluster(context, Operation.CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=ClusterAuthorizationFailedError.code)
     results: list[AddPartitionsToTxnResult] = []
     for transaction in request.transactions:
         added = await _add(image, transactions, transaction, context)
@@ -78,20 +87,28 @@ async def handle(
 async def _add(
     image: MetadataImage, transactions: Transactions, requested: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions: dict[TopicPartition, bool] = {}
-    """Whether the partition exists."""
+    partitions: dict[TopicPartition, int] = {}
+    """The partitions and their error codes."""
+    is_client = context.api_version < _FIRST_WITH_BATCHES
+    if is_client and not is_allowed(
+        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, requested.transactional_id
+    ):
+        return await _results(requested.topics, lambda _: TransactionalIdAuthorizationFailedError.code, context)
     for topic in requested.topics:
+        is_denied = is_client and (
+            is_internal(topic.name) or not is_allowed_on_topic(context, Operation.WRITE, topic.name)
+        )
         for part in parts(topic.partitions):
             for partition in part:
-                exists = image.partition(topic.name, partition) is not None
-                partitions[TopicPartition(topic.name, partition)] = exists
+                if is_denied:
+                    code = TopicAuthorizationFailedError.code
+                else:
+                    missing = image.partition(topic.name, partition) is None
+                    code = UnknownTopicOrPartitionError.code if missing else 0
+                partitions[TopicPartition(topic.name, partition)] = code
             await context.give_way()
-    if not all(partitions.values()):
-        codes = {
-            tp: (OperationNotAttemptedError if exists else UnknownTopicOrPartitionError).code
-            for tp, exists in partitions.items()
-        }
-        return await _results(requested.topics, codes, context)
+    if any(partitions.values()):
+        return await _results(requested.topics, lambda tp: partitions[tp] or OperationNotAttemptedError.code, context)
     producer = ProducerInfo(requested.producer_id, requested.producer_epoch)
     version = EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_BATCHES else 0
     coordinator_partition = transactions.partition_of(requested.transactional_id)
@@ -116,11 +133,11 @@ async def _add(
     except KafkaError as error:
         has_fenced = context.api_version >= _FIRST_WITH_FENCED
         codes = dict.fromkeys(partitions, producer_error_code(error, has_fenced))
-    return await _results(requested.topics, codes, context)
+    return await _results(requested.topics, codes.__getitem__, context)
 
 
 async def _results(
-    topics: list[AddPartitionsToTxnTopic], codes: dict[TopicPartition, int], context: RequestContext
+    topics: list[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], int], context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     results: list[AddPartitionsToTxnTopicResult] = []
     for topic in topics:
@@ -128,7 +145,7 @@ async def _results(
         for part in parts(topic.partitions):
             results[-1].results_by_partition += [
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=partition, partition_error_code=codes[TopicPartition(topic.name, partition)]
+                    partition_index=partition, partition_error_code=code_of(TopicPartition(topic.name, partition))
                 )
                 for partition in part
             ]

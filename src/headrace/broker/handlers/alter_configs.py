@@ -16,6 +16,7 @@ from headrace.broker.apis import api
 from headrace.broker.config_resources import ConfigResources, attempt_each, check_names
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
+from headrace.broker.rights import check_configs
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.alter_configs import (
@@ -41,6 +42,7 @@ async def handle(
     request: AlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> None:
+        check_configs(context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         configs = _configs_of(resource)
         await config_resources.alter(
             resource.resource_type, resource.resource_name, lambda _: configs, request.validate_only

@@ -19,6 +19,7 @@ from headrace.broker.handlers.create_topics import MAX_PARTITIONS
 from headrace.broker.quotas.client_quotas import ControllerMutation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.rights import check_topic
 from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import TopicAdmin
@@ -68,6 +69,7 @@ async def handle(
         try:
             if counts[topic.name] > 1:
                 raise InvalidRequestError("Duplicate topic name.")
+            check_topic(context, Operation.ALTER, topic.name)
             if problem is not None:
                 raise problem
             existing = await _create(image, topic_admin, topic, request.validate_only, quota)

@@ -30,6 +30,7 @@ from headrace.broker.dispatch import RequestContext
 from headrace.broker.quotas.client_quotas import ControllerMutation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_cluster, on_topic, requires
+from headrace.broker.rights import is_allowed_on_cluster, is_allowed_on_topic
 from headrace.broker.topic_waits import wait_for_leaders
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import BROKER_DEFAULT, TopicAdmin, TopicSpec
@@ -41,6 +42,7 @@ from headrace.common.errors import (
     InvalidReplicationAssignmentError,
     InvalidRequestError,
     PolicyViolationError,
+    TopicAuthorizationFailedError,
     code_of,
     message_of,
 )
@@ -87,8 +89,8 @@ async def handle(
 ) -> CreateTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
     quota = context.controller_mutation(strict_since=_FIRST_WITH_QUOTA_ERRORS)
-    creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request, quota)
-    await creation.create(request.topics, context)
+    creation = _Creation(topic_admin, dynamic_config, log_manager, config.num_partitions, request, context, quota)
+    await creation.create(request.topics)
     results = creation.results
     if not request.validate_only:
         created = [(result.name, result.num_partitions, 0) for result in results.values() if not result.error_code]
@@ -109,6 +111,7 @@ class _Creation:
         log_manager: LogManager,
         default_partitions: int,
         request: CreateTopicsRequest,
+        context: RequestContext,
         quota: ControllerMutation,
     ):
         self.results: dict[str, CreatableTopicResult] = {}
@@ -119,12 +122,15 @@ class _Creation:
         self._problem = None if request.validate_only else log_manager.creation_problem()
         self._default_partitions = default_partitions
         self._validate_only = request.validate_only
+        self._context = context
+        self._creates_all = is_allowed_on_cluster(context, Operation.CREATE, audited=False)
         self._counts = Counter(topic.name for topic in request.topics)
         self._partitions = 0
         self._entries = TopicEntries(dynamic_config)
         self._inherited = self._describe_configs({})
 
-    async def create(self, topics: Iterable[CreatableTopic], context: RequestContext) -> None:
+    async def create(self, topics: Iterable[CreatableTopic]) -> None:
+        context = self._context
         specs: list[TopicSpec] = []
         for topic in topics:
             if topic.name not in self.results:
@@ -149,6 +155,8 @@ class _Creation:
     def _spec_of(self, topic: CreatableTopic) -> TopicSpec:
         if self._counts[topic.name] > 1:
             raise InvalidRequestError("Duplicate topic name.")
+        if not self._creates_all and not is_allowed_on_topic(self._context, Operation.CREATE, topic.name):
+            raise TopicAuthorizationFailedError("Authorization failed.")
         self._check_limit(topic)
         spec = TopicSpec(
             topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), _configs_of(topic)
@@ -162,6 +170,13 @@ class _Creation:
         self._dynamic_config.set_topic_overrides(spec.name, spec.configs)
 
     def _describe(self, spec: TopicSpec, created: TopicAssignment) -> CreatableTopicResult:
+        if not is_allowed_on_topic(self._context, Operation.DESCRIBE_CONFIGS, spec.name, audited=False):
+            return CreatableTopicResult(
+                name=spec.name,
+                error_message=None,
+                configs=[],
+                topic_config_error_code=TopicAuthorizationFailedError.code,
+            )
         result = CreatableTopicResult(
             name=spec.name,
             error_message=None,

@@ -32,6 +32,7 @@ def handle(
         _delete,
         _failed,
         lambda results: context.reply(DeleteGroupsResponse(results=results)),
+        needed=Operation.DELETE,
     )
 
 

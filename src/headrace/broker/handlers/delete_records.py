@@ -16,9 +16,16 @@ from headrace.broker.delayed_delete_records import UNKNOWN_OFFSET, DelayedDelete
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.rights import is_allowed_on_topic
 from headrace.broker.yielding import InTurns
 from headrace.cluster.topics import is_internal
-from headrace.common.errors import HeadraceError, InvalidTopicError, OffsetOutOfRangeError, code_of
+from headrace.common.errors import (
+    HeadraceError,
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    code_of,
+)
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -42,8 +49,12 @@ def handle(
         if context.turn_is_over():
             yield
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=[]))
+        is_denied = not is_allowed_on_topic(context, Operation.DELETE, topic.name)
         for partition in topic.partitions:
-            topics[-1].partitions.append(_delete(replicas, topic.name, partition, pending))
+            if is_denied:
+                topics[-1].partitions.append(_denied(partition))
+            else:
+                topics[-1].partitions.append(_delete(replicas, topic.name, partition, pending))
             if context.turn_is_over():
                 yield
     response = DeleteRecordsResponse(topics=topics)
@@ -51,6 +62,14 @@ def handle(
         return response
     operation = DelayedDeleteRecords(pending, max(0, request.timeout_ms), lambda: context.reply(response))
     return context.wait(operation, replicas.deletes, [deletion.partition for deletion in pending])
+
+
+def _denied(requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=requested.partition_index,
+        low_watermark=UNKNOWN_OFFSET,
+        error_code=TopicAuthorizationFailedError.code,
+    )
 
 
 def _delete(

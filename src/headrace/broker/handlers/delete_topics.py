@@ -20,6 +20,7 @@ from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.rights import check_topic
 from headrace.broker.topic_waits import wait_for_deletion, wait_for_image
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.store import CoordinationStore
@@ -77,6 +78,7 @@ async def handle(
         requested = request.topics
     else:
         requested = [DeleteTopicState(name=name) for name in request.topic_names]
+    named = Counter((topic.name, topic.topic_id) for topic in requested)
     counts = Counter(_identity(image, topic) for topic in requested)
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     deleted: list[tuple[str, Uuid]] = []
@@ -87,8 +89,11 @@ async def handle(
             continue
         result = results[key] = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         try:
-            _check(config, topic, counts[_identity(image, topic)], context.api_version)
+            _check(config, topic, named[key], context.api_version)
             name, topic_id = _find(image, topic)
+            _check_rights(context, topic, result, name)
+            if counts[_identity(image, topic)] > 1:
+                raise InvalidRequestError(_duplicate(topic))
             existing = image.topic(name)
             if existing is not None:
                 quota.record(len(existing.partitions))
@@ -126,11 +131,25 @@ def _check(config: BrokerConfig, topic: DeleteTopicState, count: int, api_versio
     if topic.name is None and topic.topic_id == ZERO_UUID:
         raise InvalidRequestError("Neither topic name nor id were specified.")
     if count > 1:
-        raise InvalidRequestError("Duplicate topic id." if topic.name is None else "Duplicate topic name.")
+        raise InvalidRequestError(_duplicate(topic))
     if not config.delete_topic_enable:
         if api_version < _FIRST_WITH_DISABLED_ERROR:
             raise InvalidRequestError(_DISABLED)
         raise TopicDeletionDisabledError(_DISABLED)
+
+
+def _duplicate(topic: DeleteTopicState) -> str:
+    return "Duplicate topic id." if topic.name is None else "Duplicate topic name."
+
+
+def _check_rights(
+    context: RequestContext, requested: DeleteTopicState, result: DeletableTopicResult, name: str
+) -> None:
+    """Raises an error if the client may not delete a topic. Who may not describe it does not learn its name."""
+    if requested.name is None:
+        check_topic(context, Operation.DESCRIBE, name)
+        result.name = name
+    check_topic(context, Operation.DELETE, name)
 
 
 def _find(image: MetadataImage, topic: DeleteTopicState) -> tuple[str, Uuid]:

@@ -11,7 +11,7 @@ Version notes (0 to 2):
 """
 
 from headrace.broker.apis import api
-from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from headrace.broker.authorized_operations import cluster_operations
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, requires
 from headrace.cluster.metadata_image import MetadataImage
@@ -54,8 +54,8 @@ def handle(
             )
             for broker_id, endpoint in sorted(image.endpoints(context.connection.listener_name).items())
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+        cluster_authorized_operations=cluster_operations(
+            context, is_requested=request.include_cluster_authorized_operations
         ),
     )
 

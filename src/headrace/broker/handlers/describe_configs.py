@@ -20,6 +20,7 @@ from headrace.broker.config.entries import ConfigEntry
 from headrace.broker.config_resources import ConfigDescription, ConfigResources, ResourceType
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
+from headrace.broker.rights import check_configs
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
@@ -54,7 +55,7 @@ async def handle(
         key = (resource.resource_type, resource.resource_name, *(resource.configuration_keys or ()))
         if key not in described:
             described.add(key)
-            results.append(_describe(config_resources, description, resource, request))
+            results.append(_describe(config_resources, description, resource, request, context))
         await context.give_way()
     return DescribeConfigsResponse(results=results)
 
@@ -64,11 +65,13 @@ def _describe(
     description: ConfigDescription,
     resource: DescribeConfigsResource,
     request: DescribeConfigsRequest,
+    context: RequestContext,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
+        check_configs(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             entries = _loggers_of(config_resources, resource.resource_name)
         else:

@@ -8,7 +8,7 @@ Version notes (0 to 6):
 """
 
 from headrace.broker.apis import HandlerResult, api
-from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from headrace.broker.authorized_operations import NOT_REQUESTED, authorized_operations
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
@@ -20,7 +20,7 @@ from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_NOT_FOUND = 6
 
@@ -29,19 +29,22 @@ _FIRST_WITH_NOT_FOUND = 6
 def handle(
     request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> InTurns[HandlerResult]:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+    all_operations = request.include_authorized_operations
     has_not_found = context.api_version >= _FIRST_WITH_NOT_FOUND
+
+    def operations_on(group_id: str) -> int:
+        return authorized_operations(context, ResourceType.GROUP, group_id) if all_operations else NOT_REQUESTED
 
     def describe(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[DescribedGroup]:
         group = shard.describe(group_id)
-        group.authorized_operations = operations
+        group.authorized_operations = operations_on(group_id)
         return CoordinatorResult((), group)
 
     def failed(group_id: str, error: KafkaError) -> DescribedGroup:
         missing = isinstance(error, GroupIdNotFoundError)
         if missing and not has_not_found:
             return DescribedGroup(
-                group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations
+                group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations_on(group_id)
             )
         return DescribedGroup(
             group_id=group_id,
@@ -58,4 +61,5 @@ def handle(
         describe,
         failed,
         lambda groups: context.reply(DescribeGroupsResponse(groups=groups)),
+        needed=Operation.DESCRIBE,
     )

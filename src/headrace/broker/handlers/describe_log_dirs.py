@@ -20,8 +20,9 @@ import shutil
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, requires
+from headrace.broker.rights import is_allowed_on_cluster
 from headrace.broker.yielding import parts
-from headrace.common.errors import KafkaStorageError
+from headrace.common.errors import ClusterAuthorizationFailedError, KafkaStorageError
 from headrace.common.types import TopicPartition
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_log_dirs import (
@@ -45,6 +46,8 @@ _UNKNOWN_BYTES = -1
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext, *, log_manager: LogManager
 ) -> DescribeLogDirsResponse:
+    if not is_allowed_on_cluster(context, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ClusterAuthorizationFailedError.code)
     directories = list(log_manager.directories)
     # A network disk may block.
     spaces = await asyncio.to_thread(lambda: [_disk_space(directory) for directory in directories])

@@ -9,6 +9,7 @@ from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.rights import TopicRights
 from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
@@ -16,6 +17,7 @@ from headrace.common.errors import (
     HeadraceError,
     KafkaStorageError,
     NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     code_of,
     message_of,
@@ -45,6 +47,7 @@ def handle(
 ) -> InTurns[DescribeProducersResponse]:
     topics: list[TopicResponse] = []
     described: set[tuple[str, int]] = set()
+    rights = TopicRights(context, Operation.READ)
     for topic in request.topics:
         if context.turn_is_over():
             yield
@@ -53,17 +56,24 @@ def handle(
             # A partition can have very many producers, so a partition that the request repeats is described once.
             if (topic.name, partition) not in described:
                 described.add((topic.name, partition))
-                topics[-1].partitions.append(_describe(config, image, replicas, topic.name, partition))
+                topics[-1].partitions.append(_describe(config, image, replicas, rights, topic.name, partition))
             if context.turn_is_over():
                 yield
     return DescribeProducersResponse(topics=topics)
 
 
 def _describe(
-    config: BrokerConfig, image: MetadataImage, replicas: ReplicaManager, topic: str, partition: int
+    config: BrokerConfig,
+    image: MetadataImage,
+    replicas: ReplicaManager,
+    rights: TopicRights,
+    topic: str,
+    partition: int,
 ) -> PartitionResponse:
     try:
         check_topic_name(topic)
+        if not rights.allows(topic):
+            raise TopicAuthorizationFailedError
         log = _find_log(config, image, replicas, topic, partition)
     except HeadraceError as error:
         return PartitionResponse(partition_index=partition, error_code=code_of(error), error_message=message_of(error))

@@ -10,10 +10,11 @@ Not supported: eligible leader replicas (the lists are always empty).
 """
 
 from headrace.broker.apis import api
-from headrace.broker.authorized_operations import TOPIC_OPERATIONS
+from headrace.broker.authorized_operations import authorized_operations
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_topic, requires
+from headrace.broker.rights import TopicRights
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
@@ -24,6 +25,7 @@ from headrace.common.errors import (
     KafkaError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from headrace.protocol.apis import ApiKey
@@ -34,7 +36,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 
 @api(
@@ -47,6 +49,8 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
 ) -> InTurns[DescribeTopicPartitionsResponse]:
     names = yield from _requested_names(image, request, context)
+    rights = TopicRights(context, Operation.DESCRIBE)
+    denied: list[str] = []
     if not _is_valid_cursor(request.cursor, names, all_topics=not request.topics):
         return DescribeTopicPartitionsResponse(
             topics=[
@@ -55,8 +59,12 @@ def handle(
             ]
         )
     limit = min(request.response_partition_limit, config.max_request_partition_size_limit)
-    page = _Page(image, context.connection.listener_name, max(limit, 1))
-    yield from page.fill(names, request.cursor, context)
+    if context.authorizer is not None:
+        names, denied = yield from _divide(names, rights, context)
+    page = _Page(image, context, max(limit, 1))
+    yield from page.fill(names, request.cursor)
+    if request.topics:
+        page.topics += [_denied_topic(name) for name in denied]
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
@@ -77,26 +85,38 @@ def _is_valid_cursor(cursor: Cursor | None, names: list[str], all_topics: bool) 
     return cursor is None or (cursor.partition_index >= 0 and (all_topics or cursor.topic_name in names))
 
 
+def _divide(names: list[str], rights: TopicRights, context: RequestContext) -> InTurns[tuple[list[str], list[str]]]:
+    """Divides topics into those that the client may describe, and the others."""
+    allowed: list[str] = []
+    denied: list[str] = []
+    for name in names:
+        (allowed if rights.allows(name) else denied).append(name)
+        if context.turn_is_over():
+            yield
+    return allowed, denied
+
+
 class _Page:
     """The topics of one response."""
 
-    def __init__(self, image: MetadataImage, listener: str, limit: int):
+    def __init__(self, image: MetadataImage, context: RequestContext, limit: int):
         self.topics: list[DescribeTopicPartitionsResponseTopic] = []
         self.next_cursor: Cursor | None = None
         self._image = image
-        self._endpoints = image.endpoints(listener)
+        self._endpoints = image.endpoints(context.connection.listener_name)
         self._remaining = limit
+        self._context = context
 
-    def fill(self, names: list[str], cursor: Cursor | None, context: RequestContext) -> InTurns[None]:
+    def fill(self, names: list[str], cursor: Cursor | None) -> InTurns[None]:
         for name in names:
-            if context.turn_is_over():
+            if self._context.turn_is_over():
                 yield
             if self._remaining == 0:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
             topic = self._image.topic(name)
             if topic is None:
-                self.topics.append(_missing_topic(name))
+                self.topics.append(_missing_topic(self._context, name))
                 continue
             first_partition = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             if not self._add(topic, first_partition):
@@ -113,7 +133,7 @@ class _Page:
                 topic_id=topic.topic_id,
                 is_internal=is_internal(topic.name),
                 partitions=[self._partition(topic.partitions[partition]) for partition in included],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=authorized_operations(self._context, ResourceType.TOPIC, topic.name),
             )
         )
         if omitted:
@@ -139,7 +159,11 @@ class _Page:
         )
 
 
-def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _denied_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=TopicAuthorizationFailedError.code, name=name)
+
+
+def _missing_topic(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     error: type[KafkaError] = UnknownTopicOrPartitionError
     try:
         check_topic_name(name)
@@ -149,5 +173,5 @@ def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=error.code,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations(context, ResourceType.TOPIC, name),
     )

@@ -3,6 +3,7 @@
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_topic, on_transactional_id, requires
+from headrace.broker.rights import TopicRights, check_transactional_id
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import InTurns
 from headrace.common.errors import InvalidRequestError, KafkaError, TransactionalIdNotFoundError
@@ -29,15 +30,17 @@ def handle(
     request: DescribeTransactionsRequest, context: RequestContext, *, transactions: Transactions
 ) -> InTurns[DescribeTransactionsResponse]:
     states: list[TransactionState] = []
+    topics = TopicRights(context, Operation.DESCRIBE)
     for transactional_id in dict.fromkeys(request.transactional_ids):
-        states.append(_describe(transactions, transactional_id))
+        states.append(_describe(transactions, transactional_id, topics))
         if context.turn_is_over():
             yield
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
+def _describe(transactions: Transactions, transactional_id: str, described: TopicRights) -> TransactionState:
     try:
+        check_transactional_id(described.context, Operation.DESCRIBE, transactional_id)
         if not transactional_id:
             raise InvalidRequestError("The transactional id must not be empty")
         shard = transactions.runtime.shard(transactions.partition_of(transactional_id))
@@ -48,7 +51,8 @@ def _describe(transactions: Transactions, transactional_id: str) -> TransactionS
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for tp in sorted(transaction.partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
+        if described.allows(tp.topic):
+            topics.setdefault(tp.topic, []).append(tp.partition)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=transaction.state.label,

@@ -9,17 +9,24 @@ Behavior:
 Version notes (0 to 2): 1 has the election type and an error for the whole response (0: preferred), 2 is flexible.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, requires
+from headrace.broker.rights import is_allowed_on_cluster
 from headrace.broker.topic_waits import wait_for_image
 from headrace.cluster.controller import Controller
 from headrace.cluster.leader_election import Election
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.clock import Clock
-from headrace.common.errors import InvalidRequestError, KafkaError, RequestTimedOutError, message_of
+from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
+    InvalidRequestError,
+    KafkaError,
+    RequestTimedOutError,
+    message_of,
+)
 from headrace.common.types import TopicPartition
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.elect_leaders import (
@@ -54,6 +61,8 @@ async def handle(
             for index in topic.partitions:
                 requested.append(TopicPartition(topic.topic, index))
                 await context.give_way()
+    if not is_allowed_on_cluster(context, Operation.ALTER):
+        return await _denied(context, requested or ())
     try:
         results = await controller.elect_leaders(election, requested)
     except KafkaError as error:
@@ -72,6 +81,13 @@ async def handle(
     for tp in await wait_for_image(image, clock, expected, is_done, deadline):
         results[tp] = RequestTimedOutError(f"This broker does not know the new leader of {tp} yet.")
     return await _response(context, results)
+
+
+async def _denied(context: RequestContext, requested: Iterable[TopicPartition]) -> ElectLeadersResponse:
+    error = ClusterAuthorizationFailedError()
+    response = await _response(context, dict.fromkeys(requested, error))
+    response.error_code = error.code
+    return response
 
 
 async def _response(

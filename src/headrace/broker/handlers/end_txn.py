@@ -14,6 +14,7 @@ Version notes (0 to 5):
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_transactional_id, requires
+from headrace.broker.rights import check_transactional_id
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import KafkaError
 from headrace.coordinator.result import ProducerInfo
@@ -33,6 +34,7 @@ async def handle(request: EndTxnRequest, context: RequestContext, *, transaction
     version = EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_EPOCHS else 0
 
     try:
+        check_transactional_id(context, Operation.WRITE, transactional_id)
         ended = await transactions.call(
             transactional_id,
             lambda shard, take_id: shard.end(transactional_id, producer, request.committed, version, take_id),

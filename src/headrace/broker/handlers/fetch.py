@@ -50,6 +50,7 @@ from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.long_fetch import LONG_FETCH, DelayedLongFetch, read_in_turns
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_cluster, on_topic, requires
+from headrace.broker.rights import TopicRights, is_allowed_on_cluster
 from headrace.broker.yielding import InTurns, consumed_parts, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidRequestError, KafkaError
@@ -100,6 +101,8 @@ def handle(
         if context.is_long:
             return _fetch_in_turns(fetch, replicas, limits, context)
         fetch.open(list(_requested(image, request.topics, fetch.by_id)))
+        if len(fetch.partitions) <= LONG_FETCH:
+            fetch.check_rights(fetch.partitions)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if len(fetch.partitions) > LONG_FETCH:
@@ -124,6 +127,10 @@ def _fetch_in_turns(
 def _read_in_turns(
     fetch: "_Fetch", replicas: ReplicaManager, limits: FetchLimits, context: RequestContext
 ) -> InTurns[HandlerResult]:
+    for part in parts(fetch.partitions):
+        fetch.check_rights(part)
+        if context.turn_is_over():
+            yield
     reads = yield from read_in_turns(replicas, fetch.partitions, limits, context.turn_is_over)
     if reads.urgent or reads.size >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads.partitions:
         return (yield from fetch.response_in_turns(reads))
@@ -176,8 +183,11 @@ class _Fetch:
         "_context",
         "_image",
         "_incremental",
+        "_is_denied",
+        "_is_follower",
         "_limits",
         "_request",
+        "_rights",
         "_session",
         "_sessions",
         "by_id",
@@ -198,6 +208,11 @@ class _Fetch:
         self._context = context
         self._limits = limits
         self._session: FetchSession | None = None
+        self._rights = TopicRights(context, Operation.READ)
+        is_follower = limits.replica_id >= 0
+        self._is_follower = is_follower and is_allowed_on_cluster(context, Operation.CLUSTER_ACTION)
+        self._is_denied = is_follower and not self._is_follower
+        """True for a client that fetches as a follower and may not (CVE-2018-1288)."""
         self._incremental = False
         self.by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
         self.partitions: list[FetchedPartition] = []
@@ -246,7 +261,7 @@ class _Fetch:
             if session_id != NO_SESSION:
                 sessions.remove(session_id)
             if epoch == INITIAL_EPOCH:
-                self._session = sessions.create(size, self._limits.replica_id >= 0, self.by_id)
+                self._session = sessions.create(size, self._is_follower, self.by_id)
         else:
             self._session = sessions.use(session_id, epoch, self.by_id)
             self._incremental = True
@@ -264,6 +279,16 @@ class _Fetch:
         elif self.by_id:
             for fetched in self.partitions:
                 fetched.topic = self._image.topic_name(fetched.topic_id)
+
+    def check_rights(self, fetched: Iterable[FetchedPartition]) -> None:
+        """Notes which partitions the client may not read. A right may be revoked while there is a session."""
+        if self._context.authorizer is None:
+            return
+        for each in fetched:
+            if self._is_denied or self._is_follower:
+                each.is_denied = self._is_denied
+            else:
+                each.is_denied = each.topic is not None and not self._rights.allows(each.topic)
 
     def _hints(self) -> LeaderHints[LeaderIdAndEpoch, NodeEndpoint]:
         return LeaderHints(self._image, self._context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)

@@ -17,12 +17,14 @@ from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_group, on_transactional_id, requires
+from headrace.broker.rights import check
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+_RESOURCE_TYPES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _FIRST_WITH_BATCHES = 4
 
 
@@ -58,6 +60,7 @@ async def _find(coordinators: Coordinators, key_type: int, key: str, context: Re
         topic = _TOPICS.get(key_type)
         if topic is None:
             raise InvalidRequestError(f"Unsupported coordinator key type: {key_type}")
+        check(context, Operation.DESCRIBE, _RESOURCE_TYPES[key_type], key)
         node_id, endpoint = await coordinators.find(topic, key, context.connection.listener_name)
     except KafkaError as error:
         return Coordinator(

@@ -28,6 +28,7 @@ from headrace.broker.config_resources import (
 )
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, on_group, on_topic, requires
+from headrace.broker.rights import check_configs
 from headrace.common.config import ConfigType
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.protocol.apis import ApiKey
@@ -64,6 +65,7 @@ async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext, *, config_resources: ConfigResources
 ) -> IncrementalAlterConfigsResponse:
     async def change(resource: AlterConfigsResource) -> None:
+        check_configs(context, acls.Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         _check(resource)
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             _change_loggers(config_resources, resource, request.validate_only)

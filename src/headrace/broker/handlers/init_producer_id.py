@@ -19,9 +19,11 @@ Version notes (0 to 5):
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, on_topic, on_transactional_id, requires
+from headrace.broker.rights import check_transactional_id, is_allowed_on_any_topic, is_allowed_on_cluster
 from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
     ConcurrentTransactionsError,
     InvalidRequestError,
     KafkaError,
@@ -52,6 +54,7 @@ async def handle(
     transactions: Transactions,
 ) -> InitProducerIdResponse:
     try:
+        _check_rights(request, context)
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise InvalidRequestError("A request must have both a producer id and an epoch, or neither")
         if request.transactional_id is None:
@@ -61,6 +64,15 @@ async def handle(
         code = producer_error_code(error, context.api_version >= _FIRST_WITH_FENCED)
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _check_rights(request: InitProducerIdRequest, context: RequestContext) -> None:
+    if request.transactional_id is not None:
+        check_transactional_id(context, Operation.WRITE, request.transactional_id)
+    elif not is_allowed_on_cluster(context, Operation.IDEMPOTENT_WRITE, audited=False) and not is_allowed_on_any_topic(
+        context, Operation.WRITE
+    ):
+        raise ClusterAuthorizationFailedError
 
 
 async def _init(transactions: Transactions, request: InitProducerIdRequest, transactional_id: str) -> ProducerInfo:

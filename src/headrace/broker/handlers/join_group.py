@@ -18,11 +18,12 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
 from headrace.broker.required_rights import on_group, requires
-from headrace.common.errors import KafkaError
+from headrace.broker.rights import is_allowed
+from headrace.common.errors import GroupAuthorizationFailedError, KafkaError
 from headrace.coordinator.group.joining import ClientInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_NULL_PROTOCOL = 7
 
@@ -42,6 +43,9 @@ def handle(request: JoinGroupRequest, context: RequestContext, *, coordinators: 
             response.protocol_name = None
         context.reply(response)
 
+    if not is_allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        reply(JoinGroupResponse(error_code=GroupAuthorizationFailedError.code))
+        return DEFERRED
     run_member_operation(
         coordinators,
         request.group_id,

@@ -13,8 +13,9 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_group_operations
 from headrace.broker.required_rights import on_group, requires
+from headrace.broker.rights import is_allowed
 from headrace.broker.yielding import InTurns, parts
-from headrace.common.errors import KafkaError, UnknownMemberIdError
+from headrace.common.errors import GroupAuthorizationFailedError, KafkaError, UnknownMemberIdError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
@@ -24,7 +25,7 @@ from headrace.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_MEMBERS = 3
 MEMBERS_PER_OPERATION = 500
@@ -34,7 +35,9 @@ MEMBERS_PER_OPERATION = 500
 @api(ApiKey.LEAVE_GROUP, 0, 5, needs=requires(on_group(Operation.READ)))
 def handle(
     request: LeaveGroupRequest, context: RequestContext, *, coordinators: Coordinators
-) -> InTurns[HandlerResult]:
+) -> HandlerResult | InTurns[HandlerResult]:
+    if not is_allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=GroupAuthorizationFailedError.code)
     has_members = context.api_version >= _FIRST_WITH_MEMBERS
     if not has_members:
         request.members = [MemberIdentity(member_id=request.member_id)]

@@ -40,6 +40,7 @@ from headrace.broker.fetching import fetch_isolation
 from headrace.broker.partition import Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.rights import is_allowed_on_topic
 from headrace.broker.yielding import InTurns, parts
 from headrace.common.config import INT_MAX
 from headrace.common.errors import (
@@ -47,6 +48,7 @@ from headrace.common.errors import (
     KafkaError,
     LeaderNotAvailableError,
     OffsetNotAvailableError,
+    TopicAuthorizationFailedError,
     UnsupportedVersionError,
 )
 from headrace.protocol.apis import ApiKey
@@ -104,8 +106,11 @@ def handle(
         if context.turn_is_over():
             yield
         responses: list[ListOffsetsPartitionResponse] = []
+        is_denied = not is_allowed_on_topic(context, Operation.DESCRIBE, topic.name)
         for requested in topic.partitions:
             try:
+                if is_denied:
+                    raise TopicAuthorizationFailedError
                 if counts[topic.name, requested.partition_index] > 1:
                     raise InvalidRequestError(
                         f"The request names partition {topic.name}-{requested.partition_index} more than once"

@@ -14,6 +14,7 @@ import re2
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_transactional_id, requires
+from headrace.broker.rights import is_allowed
 from headrace.broker.transactions import Transactions
 from headrace.common.clock import Clock
 from headrace.common.errors import CoordinatorLoadInProgressError, InvalidRegularExpressionError
@@ -24,7 +25,7 @@ from headrace.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _STATES = {state.label for state in metadata.TransactionState}
 
@@ -52,16 +53,22 @@ async def handle(
         except re2.error:
             return ListTransactionsResponse(error_code=InvalidRegularExpressionError.code)
         matching = [transaction for transaction in matching if pattern.fullmatch(transaction.transactional_id)]
+    listed: list[TransactionState] = []
+    for transaction in matching:
+        if is_allowed(
+            context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id, audited=False
+        ):
+            listed.append(
+                TransactionState(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.label,
+                )
+            )
+        await context.give_way()
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
-        transaction_states=[
-            TransactionState(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.label,
-            )
-            for transaction in matching
-        ],
+        transaction_states=listed,
     )
 
 

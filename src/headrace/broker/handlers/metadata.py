@@ -20,12 +20,15 @@ Version notes (0 to 13):
 - 13 has an error for the whole response (KIP-1102)
 """
 
+from functools import cached_property
+
 from headrace.broker.apis import api
-from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from headrace.broker.authorized_operations import NOT_REQUESTED, authorized_operations, cluster_operations
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_cluster, on_topic, requires
+from headrace.broker.rights import check_topic, is_allowed_on_cluster, is_allowed_on_topic
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
@@ -34,6 +37,7 @@ from headrace.common.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     code_of,
@@ -48,7 +52,7 @@ from headrace.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_LISTENER_ERROR = 6
 _FIRST_WITH_IDS = 12
@@ -89,8 +93,8 @@ async def handle(
         cluster_id=cluster_id,
         controller_id=image.controller_id,
         topics=topics,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+        cluster_authorized_operations=cluster_operations(
+            context, is_requested=request.include_cluster_authorized_operations
         ),
     )
 
@@ -112,7 +116,8 @@ async def _describe_all(
 ) -> list[MetadataResponseTopic]:
     topics: list[MetadataResponseTopic] = []
     for topic in list(image.topics.values()):
-        topics.append(response.describe(topic))
+        if is_allowed_on_topic(context, Operation.DESCRIBE, topic.name, audited=False):
+            topics.append(response.describe(topic))
         await context.give_way()
     return topics
 
@@ -136,7 +141,8 @@ class _Response:
         self._alive = image.brokers
         self._endpoints = image.endpoints(context.connection.listener_name)
         self._has_ids = context.api_version >= _FIRST_WITH_IDS
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+        self._context = context
+        self._with_operations = request.include_topic_authorized_operations
         self._no_listener = (
             ListenerNotFoundError if context.api_version >= _FIRST_WITH_LISTENER_ERROR else LeaderNotAvailableError
         ).code
@@ -160,25 +166,39 @@ class _Response:
                 topic = image.topic_by_id(requested.topic_id)
                 if topic is None:
                     raise UnknownTopicIdError(f"No topic has the id {requested.topic_id}")
+                check_topic(self._context, Operation.DESCRIBE, topic.name)
                 return self.describe(topic)
+            check_topic(self._context, Operation.DESCRIBE, name)
             topic = image.topic(name)
             if topic is None:
                 raise self._missing_topic(name)
             return self.describe(topic)
         except HeadraceError as error:
+            is_denied = isinstance(error, TopicAuthorizationFailedError)
             return MetadataResponseTopic(
                 error_code=code_of(error),
                 name=name if name is not None or self._has_ids else "",
                 topic_id=requested.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
-                topic_authorized_operations=self._operations,
+                topic_authorized_operations=NOT_REQUESTED if is_denied or not name else self._operations_on(name),
             )
+
+    def _operations_on(self, name: str) -> int:
+        if not self._with_operations:
+            return NOT_REQUESTED
+        return authorized_operations(self._context, ResourceType.TOPIC, name)
+
+    @cached_property
+    def _creates_all(self) -> bool:
+        return is_allowed_on_cluster(self._context, Operation.CREATE, audited=False)
 
     def _missing_topic(self, name: str) -> UnknownTopicOrPartitionError:
         """Starts to create a topic if that is allowed. Returns the error of this response."""
         if self._auto_topic_creation is None:
             check_topic_name(name)
         else:
+            if not self._creates_all:
+                check_topic(self._context, Operation.CREATE, name)
             self.missing += 1
             self.postponed += not self._auto_topic_creation.request(name)
         return UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
@@ -189,7 +209,7 @@ class _Response:
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=[self._partition(state) for _, state in sorted(topic.partitions.items())],
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=self._operations_on(topic.name),
         )
 
     def _partition(self, state: PartitionState) -> MetadataResponsePartition:

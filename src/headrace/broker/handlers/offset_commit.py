@@ -17,19 +17,23 @@ Version notes (2 to 10):
 - 10 has topic ids (KIP-848)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 from headrace.broker.apis import HandlerResult, api
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
 from headrace.broker.required_rights import on_group, on_topic, requires
+from headrace.broker.rights import is_allowed, is_allowed_on_topic
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
+    GroupAuthorizationFailedError,
     GroupIdNotFoundError,
     IllegalGenerationError,
     KafkaError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -43,7 +47,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
@@ -54,6 +58,9 @@ def handle(
     request: OffsetCommitRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
 ) -> InTurns[HandlerResult]:
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
+    if not is_allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        denied = GroupAuthorizationFailedError.code
+        return (yield from _response(request, context, repeat(None), lambda *_: denied))
     offsets: dict[TopicPartition, Offset] = {}
     codes: dict[TopicPartition, int] = {}
     """Error codes of partitions that are refused before the group sees them."""
@@ -65,9 +72,12 @@ def handle(
         names.append(name)
         if name is None:
             continue
+        is_denied = not is_allowed_on_topic(context, Operation.READ, name)
         for requested in topic.partitions:
             tp = TopicPartition(name, requested.partition_index)
-            if image.partition(name, requested.partition_index) is None:
+            if is_denied:
+                codes[tp] = TopicAuthorizationFailedError.code
+            elif image.partition(name, requested.partition_index) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 offsets[tp] = (
@@ -97,10 +107,13 @@ def handle(
             code = IllegalGenerationError.code
         return dict.fromkeys((tp for tp, *_ in part), code)
 
+    def code_of(name: str | None, index: int) -> int:
+        return UnknownTopicIdError.code if name is None else codes[TopicPartition(name, index)]
+
     def reply(results: list[dict[TopicPartition, int]]) -> None:
         for result in results:
             codes.update(result)
-        context.run_in_turns(_response(request, context, names, codes, by_id))
+        context.run_in_turns(_response(request, context, names, code_of))
 
     return (
         yield from run_group_operations(
@@ -118,19 +131,18 @@ def handle(
 def _response(
     request: OffsetCommitRequest,
     context: RequestContext,
-    names: list[str | None],
-    codes: dict[TopicPartition, int],
-    by_id: bool,
+    names: Iterable[str | None],
+    code_of: Callable[[str | None, int], int],
 ) -> InTurns[OffsetCommitResponse]:
-    unknown = UnknownTopicIdError.code if by_id else UnknownTopicOrPartitionError.code
+    """Builds the response. `code_of` returns the error code of a partition of a topic, whose name may be unknown."""
     topics: list[OffsetCommitResponseTopic] = []
-    for topic, name in zip(request.topics, names, strict=True):
+    for topic, name in zip(request.topics, names, strict=False):
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[]))
         for part in parts(topic.partitions):
             topics[-1].partitions += [
                 OffsetCommitResponsePartition(
                     partition_index=requested.partition_index,
-                    error_code=unknown if name is None else codes[TopicPartition(name, requested.partition_index)],
+                    error_code=code_of(name, requested.partition_index),
                 )
                 for requested in part
             ]

@@ -14,9 +14,16 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
 from headrace.broker.required_rights import on_group, on_topic, requires
+from headrace.broker.rights import is_allowed, is_allowed_on_topic
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
-from headrace.common.errors import InvalidGroupIdError, KafkaError, UnknownTopicOrPartitionError
+from headrace.common.errors import (
+    GroupAuthorizationFailedError,
+    InvalidGroupIdError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
@@ -27,13 +34,15 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 
 @api(ApiKey.OFFSET_DELETE, 0, 0, needs=requires(on_group(Operation.DELETE), on_topic(Operation.READ, "each topic")))
 def handle(
     request: OffsetDeleteRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
 ) -> InTurns[HandlerResult]:
+    if not is_allowed(context, Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=GroupAuthorizationFailedError.code)
     if not request.group_id:
         return OffsetDeleteResponse(error_code=InvalidGroupIdError.code)
     codes: dict[TopicPartition, int] = {}
@@ -41,9 +50,12 @@ def handle(
     for topic in request.topics:
         if context.turn_is_over():
             yield
+        is_denied = not is_allowed_on_topic(context, Operation.READ, topic.name)
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition_index)
-            if tp not in codes:
+            if is_denied:
+                codes[tp] = TopicAuthorizationFailedError.code
+            elif tp not in codes:
                 codes[tp] = UnknownTopicOrPartitionError.code
                 if image.partition(tp.topic, tp.partition) is not None:
                     existing.append(tp)

@@ -22,9 +22,16 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION, run_group_operations
 from headrace.broker.required_rights import DENIED_OR_LEFT_OUT, on_group, on_topic, requires
+from headrace.broker.rights import TopicRights
 from headrace.broker.yielding import InTurns, parts
 from headrace.cluster.metadata_image import MetadataImage
-from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
+from headrace.common.errors import (
+    CoordinatorNotAvailableError,
+    KafkaError,
+    NotCoordinatorError,
+    TopicAuthorizationFailedError,
+    UnknownTopicIdError,
+)
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
@@ -62,7 +69,8 @@ def handle(
     version = context.api_version
     groups = request.groups if version >= _FIRST_WITH_GROUPS else [_as_group(request)]
     by_name = {group.group_id: group for group in groups}
-    reader = _Reader(image, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
+    rights = TopicRights(context, Operation.DESCRIBE)
+    reader = _Reader(image, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS, rights)
 
     def read(
         shard: GroupCoordinatorShard, requested: OffsetFetchRequestGroup
@@ -91,7 +99,14 @@ def handle(
                 yield
     return (
         yield from run_group_operations(
-            coordinators, context, pieces, lambda requested: requested.group_id, read, failed, reply
+            coordinators,
+            context,
+            pieces,
+            lambda requested: requested.group_id,
+            read,
+            failed,
+            reply,
+            needed=Operation.DESCRIBE,
         )
     )
 
@@ -146,10 +161,11 @@ def _join_topics(topics: list[OffsetFetchResponseTopics], more: list[OffsetFetch
 class _Reader:
     """Builds the responses of one request."""
 
-    def __init__(self, image: MetadataImage, require_stable: bool, by_id: bool):
+    def __init__(self, image: MetadataImage, require_stable: bool, by_id: bool, rights: TopicRights):
         self._image = image
         self._require_stable = require_stable
         self._by_id = by_id
+        self._rights = rights
 
     def group(self, shard: GroupCoordinatorShard, requested: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         topics = requested.topics if requested.topics is not None else self._all_topics(shard, requested.group_id)
@@ -159,6 +175,8 @@ class _Reader:
 
     def _all_topics(self, shard: GroupCoordinatorShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
         for name, partitions in shard.offsets_of(group_id).committed.items():
+            if not self._rights.allows(name):
+                continue
             topic_id = self._image.topic_id(name)
             if topic_id is not None:
                 yield OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(partitions))
@@ -171,13 +189,15 @@ class _Reader:
         name = requested.name
         if self._by_id and not name:
             name = self._image.topic_name(requested.topic_id) or ""
+        error: type[KafkaError] | None = None
         if not name and self._by_id:
+            error = UnknownTopicIdError
+        elif not self._rights.allows(name):
+            error = TopicAuthorizationFailedError
+        if error is not None:
             partitions = [
                 OffsetFetchResponsePartitions(
-                    partition_index=partition,
-                    committed_offset=NO_OFFSET,
-                    error_code=UnknownTopicIdError.code,
-                    metadata="",
+                    partition_index=partition, committed_offset=NO_OFFSET, error_code=error.code, metadata=""
                 )
                 for partition in requested.partition_indexes
             ]

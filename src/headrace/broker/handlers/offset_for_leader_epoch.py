@@ -7,8 +7,9 @@ from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_cluster, on_topic, requires
+from headrace.broker.rights import is_allowed_on_cluster, is_allowed_on_topic
 from headrace.broker.yielding import InTurns
-from headrace.common.errors import KafkaError
+from headrace.common.errors import KafkaError, TopicAuthorizationFailedError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -29,13 +30,17 @@ def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager
 ) -> InTurns[OffsetForLeaderEpochResponse]:
     topics: list[OffsetForLeaderTopicResult] = []
+    is_broker = is_allowed_on_cluster(context, Operation.CLUSTER_ACTION, audited=False)
     for topic in request.topics:
         if context.turn_is_over():
             yield
         responses: list[EpochEndOffset] = []
+        is_denied = not is_broker and not is_allowed_on_topic(context, Operation.DESCRIBE, topic.topic)
         for requested in topic.partitions:
             response = EpochEndOffset(partition=requested.partition, leader_epoch=-1, end_offset=-1)
             try:
+                if is_denied:
+                    raise TopicAuthorizationFailedError
                 log = replicas.find(topic.topic, requested.partition).check_leader(requested.current_leader_epoch)
                 response.leader_epoch, response.end_offset = log.end_offset_for_epoch(requested.leader_epoch)
             except KafkaError as error:

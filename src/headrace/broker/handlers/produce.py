@@ -40,9 +40,10 @@ from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.required_rights import on_topic, on_transactional_id, requires
+from headrace.broker.rights import is_allowed, is_allowed_on_topic
 from headrace.broker.transaction_verification import UnverifiedAppend
 from headrace.broker.transactions import Transactions
-from headrace.broker.yielding import InTurns
+from headrace.broker.yielding import InTurns, parts, run_at_once
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import INTERNAL_TOPICS
 from headrace.common.errors import (
@@ -55,6 +56,8 @@ from headrace.common.errors import (
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
     RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
     message_of,
@@ -73,7 +76,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 from headrace.storage.large_batches import MAX_INLINE_BYTES, LargeBatchError
 from headrace.storage.validation import MAX_RECORD_ERRORS, ValidatedBatches
 
@@ -117,9 +120,11 @@ def handle(
     appends = _Appends(request, context, image, replicas, transactions)
     if context.is_long or _has_many_partitions(request):
         return _append_in_turns(request, image, appends, batch_inflater)
+    if context.authorizer is not None:
+        appends.is_transaction_denied = run_at_once(_is_transaction_denied(request, context))
     for topic in request.topic_data:
         name = _name_of(image, topic, context.api_version)
-        responses = appends.add_topic(topic)
+        responses = appends.add_topic(topic, name)
         for data in topic.partition_data:
             appends.append(name, data, responses)
     return _complete(appends, batch_inflater)
@@ -132,10 +137,11 @@ def _append_in_turns(
     context = appends.context
     views_stay_valid = context.is_long
     copied_bytes = 0
+    appends.is_transaction_denied = yield from _is_transaction_denied(request, context)
     try:
         for position, topic in enumerate(request.topic_data):
             name = _name_of(image, topic, context.api_version)
-            responses = appends.add_topic(topic)
+            responses = appends.add_topic(topic, name)
             for data in topic.partition_data:
                 appends.append(name, data, responses)
                 if context.turn_is_over():
@@ -245,6 +251,7 @@ class _Appends:
 
     __slots__ = (
         "_appended",
+        "_denied",
         "_nameable_records",
         "_replicas",
         "_request",
@@ -253,6 +260,7 @@ class _Appends:
         "context",
         "failed",
         "hints",
+        "is_transaction_denied",
         "later",
         "topics",
     )
@@ -279,14 +287,32 @@ class _Appends:
         self.later: list[_LaterAppend] = []
         """The batches that are left: the response of each is incomplete."""
         self.failed = False
+        self.is_transaction_denied = False
+        """True if a batch is transactional and the client may not use the transactional id. Then everything fails."""
+        self._denied: type[KafkaError] | None = None
+        """The error of the topic that was added last, if the client may not write to it."""
 
-    def add_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
+    def add_topic(self, topic: TopicProduceData, name: str | None) -> list[PartitionProduceResponse]:
         """Adds a topic to the response. Returns the list of its partitions."""
+        if self.context.authorizer is not None:
+            self._denied = self._error_of(name)
         responses: list[PartitionProduceResponse] = []
         self.topics.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
         )
         return responses
+
+    def _error_of(self, name: str | None) -> type[KafkaError] | None:
+        """Returns the error for all partitions of a topic, None if the client may write to it."""
+        context = self.context
+        if self.is_transaction_denied:
+            return TransactionalIdAuthorizationFailedError
+        if name is None:
+            return None
+        if is_allowed_on_topic(context, Operation.WRITE, name):
+            context.remember_writable(name)
+            return None
+        return TopicAuthorizationFailedError
 
     def append(self, name: str | None, data: PartitionProduceData, responses: list[PartitionProduceResponse]) -> None:
         """Appends to one partition, unless that is done, and adds its response."""
@@ -296,6 +322,9 @@ class _Appends:
             responses.append(
                 PartitionProduceResponse(index=data.index, base_offset=base_offset, log_start_offset=log_start_offset)
             )
+            return
+        if self._denied is not None:
+            responses.append(self._rejected(name, data, self._denied(), None))
             return
         validate, unverified = None, None
         try:
@@ -415,6 +444,30 @@ class _Appends:
             operation = DelayedProduce(self._unreplicated, timeout_ms, lambda: context.reply(response))
             return context.wait(operation, self._replicas.produces, [each.partition for each in self._unreplicated])
         return response
+
+
+def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> InTurns[bool]:
+    """Returns True if a batch is transactional, and the client may not use the transactional id of the request.
+
+    A transactional batch without a transactional id is never allowed. Gives way only in a long request.
+    """
+    transactional_id = request.transactional_id
+    if context.authorizer is None or (
+        transactional_id is not None
+        and is_allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    ):
+        return False
+    for topic in request.topic_data:
+        for part in parts(topic.partition_data):
+            if any(_is_transactional(data.records) for data in part):
+                return True
+            if context.is_long and context.turn_is_over():
+                yield
+    return False
+
+
+def _is_transactional(records: Buffer | None) -> bool:
+    return records is not None and len(records) >= BATCH_HEADER_BYTES and BatchHeader(records).is_transactional
 
 
 def _name_of(image: MetadataImage, topic: TopicProduceData, version: int) -> str | None:

@@ -14,10 +14,11 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import run_member_operation
 from headrace.broker.required_rights import on_group, requires
-from headrace.common.errors import InconsistentGroupProtocolError, KafkaError
+from headrace.broker.rights import is_allowed
+from headrace.common.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _FIRST_WITH_PROTOCOL = 5
 
@@ -26,6 +27,9 @@ _FIRST_WITH_PROTOCOL = 5
 def handle(request: SyncGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=InconsistentGroupProtocolError.code)
+
+    if not is_allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return SyncGroupResponse(error_code=GroupAuthorizationFailedError.code)
 
     def error_response(error: KafkaError) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error.code)

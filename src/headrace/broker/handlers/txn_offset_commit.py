@@ -11,7 +11,7 @@ Version notes (0 to 5):
 - 5 adds the group's partition to the transaction, without AddOffsetsToTxn (KIP-890)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.broker.apis import api
 from headrace.broker.config.coordinators import GROUP_TOPIC
@@ -19,6 +19,7 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.group_requests import PARTITIONS_PER_OPERATION
 from headrace.broker.required_rights import on_group, on_topic, on_transactional_id, requires
+from headrace.broker.rights import check_group, check_transactional_id, is_allowed_on_topic
 from headrace.broker.transaction_verification import Operation
 from headrace.broker.transactions import Transactions
 from headrace.broker.yielding import parts
@@ -30,6 +31,7 @@ from headrace.common.errors import (
     KafkaStorageError,
     NotCoordinatorError,
     NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
@@ -67,13 +69,22 @@ async def handle(
     image: MetadataImage,
     transactions: Transactions,
 ) -> TxnOffsetCommitResponse:
+    try:
+        check_transactional_id(context, acls.Operation.WRITE, request.transactional_id)
+        check_group(context, acls.Operation.READ, request.group_id)
+    except KafkaError as error:
+        denied = error.code
+        return await _response(request, context, lambda _: denied)
     codes: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, Offset] = {}
     for topic in request.topics:
         await context.give_way()
+        is_denied = not is_allowed_on_topic(context, acls.Operation.READ, topic.name)
         for requested in topic.partitions:
             tp = TopicPartition(topic.name, requested.partition_index)
-            if image.partition(tp.topic, tp.partition) is None:
+            if is_denied:
+                codes[tp] = TopicAuthorizationFailedError.code
+            elif image.partition(tp.topic, tp.partition) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 offsets[tp] = (
@@ -89,7 +100,7 @@ async def handle(
         except KafkaError as error:
             codes |= dict.fromkeys((tp for tp, *_ in part), _code(error))
         await context.give_way()
-    return await _response(request, context, codes)
+    return await _response(request, context, codes.__getitem__)
 
 
 def _code(error: KafkaError) -> int:
@@ -102,7 +113,7 @@ def _code(error: KafkaError) -> int:
 
 
 async def _response(
-    request: TxnOffsetCommitRequest, context: RequestContext, codes: dict[TopicPartition, int]
+    request: TxnOffsetCommitRequest, context: RequestContext, code_of: Callable[[TopicPartition], int]
 ) -> TxnOffsetCommitResponse:
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -111,7 +122,7 @@ async def _response(
             topics[-1].partitions += [
                 TxnOffsetCommitResponsePartition(
                     partition_index=requested.partition_index,
-                    error_code=codes[TopicPartition(topic.name, requested.partition_index)],
+                    error_code=code_of(TopicPartition(topic.name, requested.partition_index)),
                 )
                 for requested in part
             ]

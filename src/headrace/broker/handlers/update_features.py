@@ -12,7 +12,8 @@ Version notes (0 to 1): 1 has upgrade types and `validate_only` (KIP-778).
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, requires
-from headrace.common.errors import InvalidRequestError
+from headrace.broker.rights import is_allowed_on_cluster
+from headrace.common.errors import ClusterAuthorizationFailedError, InvalidRequestError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.update_features import (
     UpdatableFeatureResult,
@@ -26,7 +27,10 @@ _NO_UPDATES = "Can not provide empty feature updates in the request."
 
 
 @api(ApiKey.UPDATE_FEATURES, 0, 1, needs=requires(on_cluster(Operation.ALTER)))
-def handle(request: UpdateFeaturesRequest, _: RequestContext) -> UpdateFeaturesResponse:
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    if not is_allowed_on_cluster(context, Operation.ALTER):
+        denied = ClusterAuthorizationFailedError()
+        return UpdateFeaturesResponse(error_code=denied.code, error_message=message_of(denied))
     if not request.feature_updates:
         return UpdateFeaturesResponse(error_code=InvalidRequestError.code, error_message=_NO_UPDATES)
     return UpdateFeaturesResponse(

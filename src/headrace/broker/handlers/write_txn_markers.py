@@ -9,12 +9,16 @@ Version notes (1 to 2): 1 is flexible, 2 has the client's transaction version (K
 """
 
 import asyncio
+from collections.abc import Iterator
+from itertools import repeat
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import on_cluster, requires
+from headrace.broker.rights import is_allowed_on_cluster
 from headrace.broker.transactions import Transactions
 from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     InvalidRequestError,
@@ -40,6 +44,10 @@ from headrace.security.acls import Operation
 async def handle(
     request: WriteTxnMarkersRequest, context: RequestContext, *, transactions: Transactions
 ) -> WriteTxnMarkersResponse:
+    if not is_allowed_on_cluster(context, Operation.ALTER, audited=False) and not is_allowed_on_cluster(
+        context, Operation.CLUSTER_ACTION
+    ):
+        return await _response(request, context, repeat(ClusterAuthorizationFailedError.code))
     written: list[asyncio.Future[int]] = []
     """The error codes, in the order of the request."""
     for marker in request.markers:
@@ -47,7 +55,12 @@ async def handle(
             for partition in topic.partition_indexes:
                 written.append(_write(transactions, marker, TopicPartition(topic.name, partition)))
                 await context.give_way()
-    codes = iter(await asyncio.gather(*written))
+    return await _response(request, context, iter(await asyncio.gather(*written)))
+
+
+async def _response(
+    request: WriteTxnMarkersRequest, context: RequestContext, codes: Iterator[int]
+) -> WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = []
     for marker in request.markers:
         topics: list[WritableTxnMarkerTopicResult] = []

@@ -29,7 +29,7 @@ async def alter(cluster: FakeCluster, receiver: int, *topic_ids: Uuid) -> AlterP
         broker_epoch=cluster.brokers[1].info.epoch,
         topics=[TopicDataRequest(topic_id=topic_id, partitions=[partition]) for topic_id in topic_ids],
     )
-    context: Any = SimpleNamespace(api_version=3)
+    context: Any = SimpleNamespace(api_version=3, authorizer=None)
     return await alter_partition.handle(request, context, controller=controller, image=MetadataImage())
 
 
