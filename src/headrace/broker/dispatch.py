@@ -42,7 +42,7 @@ from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
 from headrace.common.clock import Clock
 from headrace.common.errors import ClusterAuthorizationFailedError, HeadraceError
-from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
+from headrace.common.logs import AUDIT_LOGGER, REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.common.principal import Principal
 from headrace.net.connection import ServerConnection
@@ -62,6 +62,7 @@ from headrace.security.authorizer import Authorizer
 
 _logger = logging.getLogger(__name__)
 _slow_logger = logging.getLogger(SLOW_REQUEST_LOGGER)
+_audit_logger = logging.getLogger(AUDIT_LOGGER)
 _request_logger = logging.getLogger(REQUEST_LOGGER)
 
 _PRODUCE = ApiKey.PRODUCE.value
@@ -196,7 +197,8 @@ class RequestContext:
 
     def remember_writable(self, topic: str) -> None:
         """Notes for `fast_produce` that the client may write to a topic, until decisions of the authorizer change."""
-        self._dispatcher.writable_topics(self.connection).add(topic)
+        if not _audit_logger.isEnabledFor(logging.DEBUG):  # else the log has each allowed request
+            self._dispatcher.writable_topics(self.connection).add(topic)
 
     @property
     def authorizer(self) -> Authorizer | None:

@@ -150,6 +150,6 @@ def test_the_fast_path_serves_clients_without_a_quota(monkeypatch: pytest.Monkey
     setup = Setup(monkeypatch, ApiKey.PRODUCE, lambda *_: ProduceResponse())
     name = ANONYMOUS.name if limited else "alice"
     setup.quotas.config_changed(ConfigEntity.user(name), {"producer_byte_rate": "1000000"})
-    setup.dispatcher.fast_produce = cast(Any, SimpleNamespace(handle=lambda _: b"fast"))
+    setup.dispatcher.fast_produce = cast(Any, SimpleNamespace(handle=lambda *_: b"fast"))
     setup.send(ProduceRequest(acks=1), 7)
     assert (setup.connection.events == [b"fast"]) is not limited
