@@ -84,7 +84,9 @@ class Setup:
         self.dispatcher = Dispatcher(cast(Any, services), self.clock, self.metrics, 1000, 1000)
         self.dispatcher.gate = self.gate
         self.fast: list[bytes] = []
-        self.dispatcher.fast_produce = cast(Any, SimpleNamespace(handle=lambda frame, _: self.fast.append(bytes(frame))))
+        self.dispatcher.fast_produce = cast(
+            Any, SimpleNamespace(handle=lambda frame, _: self.fast.append(bytes(frame)))
+        )
         self.connection = Connection(listener)
         self.dispatcher.connection_made(cast(ServerConnection, self.connection))
 
