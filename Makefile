@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-TARGETS := help build run tour cluster test quick check mutants bench soak endurance docs site dist clean
+TARGETS := help build run tour cluster test quick check mutants bench soak jepsen endurance docs site dist clean
 .PHONY: $(TARGETS)
 
 help:  ## show this list
@@ -103,11 +103,19 @@ soak: $(VENV)/.built  ## run the long versions of the crash, power-loss and mode
 	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_CLUSTER_SEEDS=10000 HEADRACE_BROKER_KILL_ROUNDS=200 \
 	  HEADRACE_TRANSACTION_ROUNDS=200 \
 	  HEADRACE_PIPELINE_KILLS=all HEADRACE_CLUSTER_ROUNDS=50 HEADRACE_MIXED_ROUNDS=20 \
-	  HEADRACE_REASSIGNED_PARTITIONS=1000 \
-	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
+	  HEADRACE_REASSIGNED_PARTITIONS=1000 HEADRACE_JEPSEN_MINUTES=60 \
+	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property tests/jepsen \
 	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py tests/compat/mixed
 	@HEADRACE_COMPAT_BROKER=cluster HEADRACE_BROKER_KILL_ROUNDS=20 HEADRACE_TRANSACTION_ROUNDS=20 \
 	  $(BIN)/python -m pytest --timeout 0 tests/compat/broker tests/compat/client
+
+SYSTEM ?= headrace
+FAULTS ?=
+jepsen: MINUTES = 5
+jepsen: SEED =
+jepsen: $(VENV)/.built  ## random transactions under faults, judged as by Jepsen: MINUTES=5 SEED=1 FAULTS=kill,partition SYSTEM=headrace|kafka
+	@$(BIN)/python -m tests.jepsen.run --minutes $(MINUTES) --system $(SYSTEM) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 RATE ?= 20000
 MINUTES ?= 60

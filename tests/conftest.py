@@ -34,6 +34,7 @@ LONGEST_FIRST = (
     "versions of other clients",
     "files of Apache Kafka",
     "tests/compat/test_on_a_cluster.py",
+    "tests/jepsen/test_short_run.py",
     "tests/integration/*/test_sanitized*",
     "tests/compat/*",
     "tests/integration/*",

@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 import traceback
+from collections import Counter
 
 from headrace.testing.simulation.seeds import run_seed
 
@@ -24,6 +25,8 @@ def main() -> int:
     options = parser.parse_args()
     first, count = (options.seed, 1) if options.seed is not None else options.seeds or (0, 50)
     failed: list[int] = []
+    injected: Counter[str] = Counter()
+    acknowledged = read = 0
     for seed in range(first, first + count):
         try:
             outcome = run_seed(seed, options.replication_factor, options.brokers)
@@ -39,6 +42,8 @@ def main() -> int:
             traceback.print_exception(error)
             print(f"seed {seed} failed: {error}\nRun it again: python -m headrace.testing.simulation --seed {seed}")
             return 1
+        injected.update(outcome.faults)
+        acknowledged, read = acknowledged + outcome.acknowledged, read + outcome.read
         if options.seed is not None:
             print("\n".join(outcome.trace))
         print(
@@ -46,6 +51,12 @@ def main() -> int:
             f"transactions, {outcome.truncations} truncations, {outcome.virtual_seconds:.0f} s, "
             f"{outcome.callbacks} callbacks, faults {outcome.faults}, failed calls {outcome.failures}",
             flush=True,
+        )
+    if options.seed is None:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(injected.items()))
+        print(
+            f"{count:,} seeds, {sum(injected.values()):,} faults ({kinds}), {acknowledged:,} records acknowledged, "
+            f"{read:,} read"
         )
     if failed:
         print(f"failed seeds: {failed}")
