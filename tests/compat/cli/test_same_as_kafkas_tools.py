@@ -17,7 +17,7 @@ from tests.support.net.wire_calls import batch, produce_request
 from tests.support.net.wire_client import WireClient
 
 import headrace
-from headrace.admin import NewTopic
+from headrace.admin import ClientQuotaAlteration, NewTopic
 from headrace.testing import EmbeddedBroker
 
 Lines = list[str]
@@ -143,6 +143,38 @@ class TestConfigs:
         broker = str(admin.describe_cluster().brokers[0].id)
         given = [arg.replace("TOPIC", topic).replace("BROKER", broker) for arg in args]
         check(java.tool("kafka-configs", *given), ours("configs", *given))
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            "--user NAME --add-config producer_byte_rate=1024,request_percentage=12.5",
+            "--user NAME --client app --add-config consumer_byte_rate=123456789",
+            "--entity-type clients --entity-name NAME --add-config producer_byte_rate=1",
+            "--entity-type users --entity-type clients --entity-name NAME --entity-default "
+            "--add-config controller_mutation_rate=0.5",
+            "--entity-type users --entity-default --entity-type clients --entity-name NAME "
+            "--add-config controller_mutation_rate=0.5",
+            "--client-defaults --add-config controller_mutation_rate=1000",
+            "--ip 10.0.0.1 --add-config connection_creation_rate=5",
+            "--user NAME --add-config retention.ms=5",
+            "--user NAME --add-config producer_byte_rate=many",
+            "--user NAME --add-config producer_byte_rate=1.5",
+            "--user NAME --delete-config producer_byte_rate",
+            "--ip 10.0.0.1 --add-config producer_byte_rate=5",
+            "--ip no-such-host.invalid --add-config connection_creation_rate=5",
+            "--user NAME --ip 10.0.0.1 --add-config connection_creation_rate=5",
+        ],
+    )
+    def test_quotas(self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, args: str) -> None:
+        given = args.replace("NAME", topic).split()
+        kafka = java.tool("kafka-configs", "--alter", *given)
+        check(kafka, ours("configs", "--alter", *given))
+        if kafka.status == 0 and ("--user" not in given or "--client" in given):
+            described = ["--describe", *given[: given.index("--add-config")]]
+            check(java.tool("kafka-configs", *described), ours("configs", *described))
+        quotas = admin.describe_client_quotas()
+        assert bool(quotas) == (kafka.status == 0)
+        admin.alter_client_quotas([ClientQuotaAlteration(entity, dict.fromkeys(quotas[entity])) for entity in quotas])
 
     def test_alter_is_visible(self, ours: Tool, topic: str) -> None:
         ours("configs", "--alter", "--topic", topic, "--add-config", "cleanup.policy=[compact,delete]")

@@ -1,14 +1,13 @@
-"""`headrace configs`: configs of topics, brokers, groups and client metrics, with the flags of `kafka-configs.sh`.
-
-Users and quotas (`--user`, `--client`, `--ip`) are not supported yet and are rejected.
-"""
+"""`headrace configs`: configs of topics, brokers, groups and client metrics, and quotas of users, client ids and IP
+addresses, with the flags of `kafka-configs.sh`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.cluster import quota_configs
 from headrace.cli.common.connection import Connection, connection_options, read_config
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with
@@ -40,12 +39,31 @@ _OWN_SOURCE = {
 }
 _SHORT = {
     "topic": "topics",
+    "client": "clients",
+    "user": "users",
     "broker": "brokers",
     "broker_logger": "broker-loggers",
     "group": "groups",
+    "ip": "ips",
     "client_metrics": "client-metrics",
 }
-_NO_QUOTAS = ("users", "clients", "ips")
+"""In the order of Kafka's tool, which names the first entity of several."""
+_SHORT_DEFAULTS = {
+    "client_defaults": "clients",
+    "user_defaults": "users",
+    "broker_defaults": "brokers",
+    "ip_defaults": "ips",
+}
+_ALL_TYPES = (*_TYPES, *quota_configs.TYPES)
+_ARGUMENTS = "headrace.cli.cluster.configs.arguments"
+
+
+class _ConfigsTool(Tool):
+    """Keeps the order of the arguments: --entity-name and --entity-default belong to the types in the same order."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
 
 def _short_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -53,18 +71,25 @@ def _short_options(function: click.decorators.FC) -> click.decorators.FC:
         flag = "--" + name.replace("_", "-")
         text = f"Short for --entity-type {kind} --entity-name NAME."
         function = click.option(flag, name, metavar="NAME", help=text)(function)
+    for name, kind in reversed(_SHORT_DEFAULTS.items()):
+        flag = "--" + name.replace("_", "-")
+        text = f"Short for --entity-type {kind} --entity-default."
+        function = click.option(flag, name, is_flag=True, help=text)(function)
     return function
 
 
-@click.command(cls=Tool)
+@click.command(cls=_ConfigsTool)
 @connection_options
 @click.option("--describe", is_flag=True, help="Describe configs.")
 @click.option("--alter", is_flag=True, help="Alter configs.")
-@click.option("--entity-type", metavar="TYPE", help=f"The entity type: {', '.join(_TYPES)}.")
-@click.option("--entity-name", metavar="NAME", help="The entity name; with --describe, default: all.")
-@click.option("--entity-default", is_flag=True, help="The cluster-wide default for brokers.")
+@click.option(
+    "--entity-type", "types", multiple=True, metavar="TYPE", help=f"The entity type: {', '.join(_ALL_TYPES)}."
+)
+@click.option("--entity-name", multiple=True, metavar="NAME", help="The entity name; with --describe, default: all.")
+@click.option(
+    "--entity-default", count=True, help="The default of all brokers, users, clients or ips without an own config."
+)
 @_short_options
-@click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option("--all", "all_", is_flag=True, help="Also show configs with default values.")
 @click.option("--add-config", metavar="KEY=VALUE,...", help="Configs to set; put values with commas in [brackets].")
 @click.option("--add-config-file", metavar="FILE", callback=read_config, help="A property file with configs to set.")
@@ -75,21 +100,21 @@ def configs(
     connection: Connection,
     describe: bool,
     alter: bool,
-    entity_type: str | None,
-    entity_name: str | None,
-    entity_default: bool,
-    broker_defaults: bool,
+    types: tuple[str, ...],
+    entity_name: tuple[str, ...],  # noqa: ARG001 - read with its position
+    entity_default: int,  # noqa: ARG001
     all_: bool,
     add_config: str | None,
     add_config_file: dict[str, str],
     delete_config: str | None,
     force: bool,  # noqa: ARG001
     as_json: bool,
-    **short: str | None,
+    **short: str | bool | None,
 ) -> None:
-    """Describe and alter configs of topics, brokers and groups."""
+    """Describe and alter configs of topics, brokers and groups, and quotas of users, clients and IP addresses."""
     action = exactly_one({"--describe": describe, "--alter": alter}, "action")
-    kind, name = _entity(entity_type, entity_name, entity_default, broker_defaults, short)
+    entities = _entities(types, _names(click.get_current_context().meta[_ARGUMENTS]), short)
+    kind, name = entities[0]
     only_with("--all", all_, action == "--describe", "--describe")
     for flag, is_set in (
         ("--add-config", add_config is not None),
@@ -98,8 +123,8 @@ def configs(
     ):
         only_with(flag, is_set, action == "--alter", "--alter")
     if action == "--alter":
-        if name is None:
-            raise click.UsageError("--alter needs --entity-name or --entity-default")
+        if any(name is None for _, name in entities):
+            raise click.UsageError("--alter needs --entity-name or --entity-default for each --entity-type")
         if add_config is not None and add_config_file:
             raise click.UsageError("Expected either --add-config or --add-config-file, not both")
         changes: dict[str, str | None] = {**_pairs(add_config or ""), **add_config_file}
@@ -111,39 +136,59 @@ def configs(
         if not changes:
             raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
         with connection.admin() as admin:
-            _alter(admin, kind, name, changes)
+            if kind in quota_configs.TYPES:
+                quota_configs.alter(admin, entities, changes)
+            else:
+                _alter(admin, kind, name or "", changes)
     else:
         with connection.admin() as admin:
-            _describe(admin, kind, name, all_, as_json)
+            if kind in quota_configs.TYPES:
+                quota_configs.describe(admin, entities, as_json)
+            else:
+                _describe(admin, kind, name, all_, as_json)
 
 
-def _entity(
-    kind: str | None, name: str | None, is_default: bool, broker_defaults: bool, short: Mapping[str, str | None]
-) -> tuple[str, str | None]:
-    """Returns type and name. An empty name means the default of all brokers. None means every entity."""
-    entities: list[tuple[str, str | None]] = [
-        (_SHORT[flag], value) for flag, value in short.items() if value is not None
-    ]
-    if broker_defaults:
-        entities.append(("brokers", ""))
-    if kind is not None:
-        entities.append((kind, "" if is_default else name))
-    elif name is not None or is_default:
+def _names(arguments: Sequence[str]) -> list[str]:
+    """Returns the names of --entity-name and --entity-default ("") in their order."""
+    names: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--entity-default":
+            names.append("")
+        elif argument == "--entity-name":
+            names.append(next(remaining, ""))
+        elif argument.startswith("--entity-name="):
+            names.append(argument.partition("=")[2])
+    return names
+
+
+def _entities(
+    types: Sequence[str], names: Sequence[str], short: Mapping[str, str | bool | None]
+) -> list[tuple[str, str | None]]:
+    """Returns types and names. An empty name means the default of all. None means every entity."""
+    if len(names) > len(types):
         raise click.UsageError("--entity-name and --entity-default need --entity-type")
-    if len(entities) != 1:
+    entities: list[tuple[str, str | None]] = [
+        (kind, names[position] if position < len(names) else None) for position, kind in enumerate(types)
+    ]
+    entities += [(kind, str(short[flag])) for flag, kind in _SHORT.items() if short[flag] is not None]
+    entities += [(kind, "") for flag, kind in _SHORT_DEFAULTS.items() if short[flag]]
+    for kind, name in entities:
+        _check_entity(kind, name)
+    if any(kind in quota_configs.TYPES for kind, _ in entities):
+        quota_configs.check_entities(entities)
+    elif len(entities) != 1:
         raise click.UsageError("Expected exactly one entity: --entity-type, or --topic, --broker, --group ...")
-    entity_type, entity_name = entities[0]
-    if entity_type in _NO_QUOTAS:
-        raise click.UsageError(
-            f"--entity-type {entity_type}: users and quotas are not supported yet; expected {', '.join(_TYPES)}"
-        )
-    if entity_type not in _TYPES:
-        raise click.UsageError(f"--entity-type {entity_type!r}: expected {', '.join(_TYPES)}")
-    if entity_type == "brokers" and entity_name and not entity_name.isdigit():
-        raise click.UsageError(f"Broker {entity_name!r}: expected a numeric broker id")
-    if is_default and entity_type != "brokers":
-        raise click.UsageError("--entity-default is only allowed with --entity-type brokers")
-    return entity_type, entity_name
+    return entities
+
+
+def _check_entity(kind: str, name: str | None) -> None:
+    if kind not in _ALL_TYPES:
+        raise click.UsageError(f"--entity-type {kind!r}: expected {', '.join(_ALL_TYPES)}")
+    if kind == "brokers" and name and not name.isdigit():
+        raise click.UsageError(f"Broker {name!r}: expected a numeric broker id")
+    if name == "" and kind != "brokers" and kind not in quota_configs.TYPES:
+        raise click.UsageError("--entity-default is only allowed with --entity-type brokers, users, clients or ips")
 
 
 def _pairs(text: str) -> dict[str, str]:
