@@ -440,8 +440,7 @@ class Broker:
             self.environment.make_runner,
         )
         self.dispatcher.authorizer = self.authorizer
-        if self.authorizer is None:  # the fast way does not check rights
-            self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
+        self.dispatcher.fast_produce = FastProduce(self.replicas, self.image, self.clock)
         self.dispatcher.gate = self.authentication_gate
         self.quotas.on_changed.append(self._quotas_changed)
         self._quotas_changed()
