@@ -49,6 +49,7 @@ from headrace.broker.quotas.quotas import QUOTA_KINDS, Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication.replication import Replication
 from headrace.broker.sasl_listeners import BrokerLogin, NoBrokerLogin, SaslMechanisms, broker_login
+from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.services import Services
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
@@ -484,6 +485,7 @@ class Broker:
             producer_ids=self.producer_ids,
             quotas=self.quotas,
             replicas=self.replicas,
+            scram_admin=ScramAdmin(self.credentials, self.config_store),
             store=self.store,
             topic_admin=self.topic_admin,
             transactions=self.transactions,

@@ -22,6 +22,7 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.transactions import Transactions
 from headrace.cluster.controller import Controller
 from headrace.cluster.features import FinalizedFeatures
@@ -57,6 +58,7 @@ class Services:
     producer_ids: ProducerIdManager
     quotas: Quotas
     replicas: ReplicaManager
+    scram_admin: ScramAdmin
     store: CoordinationStore
     topic_admin: TopicAdmin
     transactions: Transactions

@@ -99,6 +99,9 @@ class Admin:
     abort_transaction = _blocking(AdminCore.abort_transaction)
     fence_producers = _blocking(AdminCore.fence_producers)
 
+    describe_user_scram_credentials = _blocking(AdminCore.describe_user_scram_credentials)
+    alter_user_scram_credentials = _blocking(AdminCore.alter_user_scram_credentials)
+
     def close(self) -> None:
         """Closes the connections and stops the thread. A second call does nothing."""
         if self._thread.is_alive:

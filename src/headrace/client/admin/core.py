@@ -9,6 +9,7 @@ from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.reassignments import ReassignmentsAdmin
+from headrace.client.admin.scram import ScramAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config.admin import ADMIN_KEYS
@@ -25,7 +26,14 @@ Self = TypeVar("Self", bound="AdminCore")
 
 
 class AdminCore(
-    TopicsAdmin, ConfigsAdmin, ClusterAdmin, ReassignmentsAdmin, GroupsAdmin, TransactionsAdmin, ClientQuotasAdmin
+    TopicsAdmin,
+    ConfigsAdmin,
+    ClusterAdmin,
+    ReassignmentsAdmin,
+    GroupsAdmin,
+    TransactionsAdmin,
+    ClientQuotasAdmin,
+    ScramAdmin,
 ):
     """Administers a cluster. Every call is a coroutine.
 
