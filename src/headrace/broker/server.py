@@ -181,7 +181,9 @@ class Broker:
         async with AsyncExitStack() as cleanup:
             self.driver = Driver(self.clock, self.config.background_threads, self.environment.make_runner)
             cleanup.callback(self.driver.close)
-            self.quotas = Quotas(self.config.quotas, self.clock, self.driver.timer, self.metrics)
+            self.quotas = Quotas(
+                self.config.quotas, self.clock, self.driver.timer, self.metrics, self.config.limits.protected_listener
+            )
             self._start_metrics_endpoint(cleanup)
             await self._open_store(cleanup)
             self.lifecycle.enter(BrokerState.RECOVERY)
@@ -450,6 +452,8 @@ class Broker:
         control_plane = config.control.control_plane_listener_name
         for_clients = [listener for listener in config.listeners if listener.name != control_plane]
         self.server = self.environment.make_server(for_clients, self.dispatcher, limits, self.clock, self.metrics)
+        self._set_connection_rates()
+        self.server.rates = self.quotas.connections
         cleanup.push_async_exit(self._stop_serving)
         await self.server.start()
         if control_plane is not None:
@@ -646,8 +650,12 @@ class Broker:
     def _quotas_changed(self) -> None:
         self.dispatcher.quotas = None if self.quotas.is_empty else self.quotas
 
+    def _set_connection_rates(self) -> None:
+        self.quotas.connections.set_limits(*self.dynamic_config.connection_rates())
+
     def _broker_configs_changed(self, _: object) -> None:
         self.server.limits = self.dynamic_config.limits(self.config.limits)
+        self._set_connection_rates()
         self.log_manager.config = self.dynamic_config.manager(self.config.manager)
 
     def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:

@@ -378,6 +378,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._last_active = now
         return now - self._last_active
 
+    def last_active(self, now: float) -> float:
+        """Returns when the connection was used last, as far as the server has looked."""
+        return now if self._active or self._waits_for_server else self._last_active
+
     @property
     def _waits_for_server(self) -> bool:
         return bool(self._holds & _MEMORY) or (self._head is not None and self._head._response is None)

@@ -20,6 +20,10 @@ class Limits:
     """`connections.max.idle.ms`; negative: never."""
     max_connections: int = MAX_INT
     """`max.connections`"""
+    listener_max_connections: Mapping[str, int] = field(default_factory=dict)
+    """`listener.name.<listener>.max.connections`, by the names of listeners."""
+    protected_listener: str | None = None
+    """The inter-broker listener: it accepts connections also above `max_connections`, and another one is closed."""
     max_connections_per_ip: int = MAX_INT
     """`max.connections.per.ip`"""
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)

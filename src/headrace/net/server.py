@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from headrace.common.clock import Clock
 from headrace.common.logs import RateLimitedLog
 from headrace.common.metrics import Metrics
+from headrace.net.admission import Admission, ConnectionRates
 from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.limits import Limits
 from headrace.net.listeners import (
@@ -96,7 +97,11 @@ class SocketServer:
         self._trimmer: asyncio.TimerHandle | None = None
         self._idle_check: asyncio.TimerHandle | None = None
         self._stalled = StalledRequests(self.memory)
+        self.rates: ConnectionRates | None = None
+        """Limits the rates of new connections, if given."""
+        self._admission = Admission()
         self._per_ip: dict[str, int] = {}
+        self._per_listener: dict[str, int] = {}
         self._busy: set[ServerConnection] = set()
         """The connections that `drain` waits for."""
         self._drained: asyncio.Future[None] | None = None
@@ -133,6 +138,7 @@ class SocketServer:
     def stop_accepting(self) -> None:
         """Closes the listening sockets. Connections stay open."""
         self._stop_listening()
+        self._admission.close()
         for listening in self._listening:
             listening.sock.close()
         self._listening.clear()
@@ -142,7 +148,8 @@ class SocketServer:
         if not self._accepting and not self._paused:
             self._accepting = True
             for listening in self._listening:
-                self._loop.add_reader(listening.sock.fileno(), self._accept, listening)
+                if not self._admission.is_delayed(listening.name):
+                    self._loop.add_reader(listening.sock.fileno(), self._accept, listening)
 
     def _stop_listening(self) -> None:
         if self._accept_retry is not None:
@@ -166,23 +173,56 @@ class SocketServer:
                     self._stop_listening()
                     self._accept_retry = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._start_accepting)
                 return
-            try:
-                self._admit(sock, address, listening.name)
-            except OSError as error:
-                # For example, the peer has already closed the connection.
-                _logger.debug("Listener %s: a connection failed during setup: %s", listening.name, error)
-                sock.close()
+            delay_ms = self.rates.accept_delay_ms(listening.name) if self.rates is not None else 0
+            if delay_ms:
+                self._delay(delay_ms, sock, address, listening.name)
+                return
+            self._try_to_admit(sock, address, listening.name)
+
+    def _delay(self, delay_ms: int, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
+        """Admits a connection later, and accepts no others on its listener until then."""
+        for listening in self._listening:
+            if listening.name == listener_name:
+                self._loop.remove_reader(listening.sock.fileno())
+        _logger.debug("Listener %s: accepts nothing for %d ms: too many new connections", listener_name, delay_ms)
+        self._admission.delay(
+            self._loop, listener_name, delay_ms, sock, lambda: self._end_delay(sock, address, listener_name)
+        )
+
+    def _end_delay(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
+        self._try_to_admit(sock, address, listener_name)
+        if self._accepting:
+            for listening in self._listening:
+                if listening.name == listener_name:
+                    self._loop.add_reader(listening.sock.fileno(), self._accept, listening)
+
+    def _try_to_admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
+        try:
+            self._admit(sock, address, listener_name)
+        except OSError as error:
+            # For example, the peer has already closed the connection.
+            _logger.debug("Listener %s: a connection failed during setup: %s", listener_name, error)
+            sock.close()
 
     def _admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
         host = sys.intern(_plain_host(address[0]))
         peer = host, address[1]
-        reason = self._refusal(host, sock.fileno())
+        reason = self._refusal(listener_name, host, sock.fileno())
         if reason is not None:
             self.rejected += 1
             self._problems.log(
                 reason[0], f"Listener {listener_name}: refused a connection from {join_address(*peer)}: {reason[1]}"
             )
             sock.close()
+            return
+        throttle_ms = self.rates.throttle_ms(listener_name, host) if self.rates is not None else 0
+        if throttle_ms:
+            self._problems.log(
+                "connection_creation_rate",
+                f"Listener {listener_name}: refused a connection from {join_address(*peer)}: too many new connections "
+                f"from its address (connection_creation_rate)",
+            )
+            self._admission.close_later(self._loop, throttle_ms, sock)
             return
         sock.setblocking(False)
         if not OPTIONS_ARE_INHERITED:
@@ -196,21 +236,37 @@ class SocketServer:
         connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, now, protocol)
         self.connections[connection] = None
         self._per_ip[peer[0]] = self._per_ip.get(peer[0], 0) + 1
+        self._per_listener[listener_name] = self._per_listener.get(listener_name, 0) + 1
         self.connections_total += 1
         return connection
 
-    def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
+    def _refusal(self, listener_name: str, host: str, fd: int) -> tuple[str, str] | None:
         """Returns the kind of limit and the reason if a connection from this host must be refused."""
         # The kernel assigns the lowest free descriptor. Without descriptors, log directories would go offline.
         if fd >= self._files_for_connections:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             return "files", f"the process is limited to {limit} open files, and the rest is reserved for logs"
-        if len(self.connections) >= self.limits.max_connections:
+        most = self.limits.listener_max_connections.get(listener_name)
+        if most is not None and self._per_listener.get(listener_name, 0) >= most:
+            key = f"listener.name.{listener_name.lower()}.max.connections"
+            return key, f"{most} connections of the listener are open ({key})"
+        if len(self.connections) >= self.limits.max_connections and not self._can_make_room(listener_name):
             return "max.connections", f"{len(self.connections)} connections are open (max.connections)"
         limit = self.limits.per_ip(host)
         if self._per_ip.get(host, 0) >= limit:
             return "max.connections.per.ip", f"{limit} connections from its address are open (max.connections.per.ip)"
         return None
+
+    def _can_make_room(self, listener_name: str) -> bool:
+        """Closes the least recently used connection of another listener, for one on the protected listener."""
+        if listener_name != self.limits.protected_listener:
+            return False
+        now = self._clock.monotonic()
+        others = [connection for connection in self.connections if connection.listener_name != listener_name]
+        if others:
+            least_recent = min(others, key=lambda connection: connection.last_active(now))
+            least_recent.close("brokers need connections (max.connections)")
+        return True
 
     # ---- pausing, for tests of clients
 
@@ -283,6 +339,7 @@ class SocketServer:
             self._per_ip[host] = remaining_connections
         else:
             del self._per_ip[host]
+        self._per_listener[connection.listener_name] -= 1
         self.connection_quiet(connection)
         if not self.connections and self._all_lost is not None and not self._all_lost.done():
             self._loop.call_soon(self._all_lost.set_result, None)
@@ -337,6 +394,7 @@ class SocketServer:
         metrics.gauge("net_connections_open", lambda: self.connections_open)
         metrics.gauge("net_connections_total", lambda: self.connections_total)
         metrics.gauge("net_connections_rejected_total", lambda: self.rejected)
+        metrics.gauge("net_connections_throttled_total", lambda: self._admission.throttled)
         metrics.gauge("net_connections_idle_closed_total", lambda: self.idle_closed)
         metrics.gauge("net_stalled_requests_dropped_total", lambda: self.stalled_dropped)
         metrics.gauge("net_request_memory_bytes", lambda: self.memory.held_bytes)

@@ -4,9 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker.admin_calls import create_topic, delete_topic
+from tests.support.broker.admin_calls import (
+    BROKER,
+    DELETE,
+    SET,
+    alter_configs,
+    create_topic,
+    delete_topic,
+    describe_configs,
+)
 from tests.support.net.wire_calls import batch
-from tests.support.net.wire_client import WireClient
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 import headrace
 from headrace.admin import (
@@ -188,3 +196,28 @@ def test_the_admin_client(broker: EmbeddedBroker) -> None:
         mixed = ClientQuotaEntity({"ip": "10.0.0.1", "user": "alice"})
         with pytest.raises(InvalidRequestError, match="IP entity should not be combined"):
             admin.alter_client_quotas([ClientQuotaAlteration(mixed, {"producer_byte_rate": 1})], validate_only=True)
+
+
+def test_connection_rate_of_an_address(broker: EmbeddedBroker, client: WireClient) -> None:
+    alter(client, {"ip": "127.0.0.1"}, connection_creation_rate=0)
+    with WireClient(broker.address) as throttled:
+        sent = throttled.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        with pytest.raises((ConnectionEnded, ConnectionError)):
+            throttled.receive(sent)
+    alter(client, {"ip": "127.0.0.1"}, connection_creation_rate=None)
+    alter(client, {"ip": None}, connection_creation_rate=1000)
+    with WireClient(broker.address) as served:
+        assert served.call(ApiVersionsRequest(client_software_name="a", client_software_version="1")).error_code == 0
+
+
+def test_connection_limits_are_dynamic_configs(broker: EmbeddedBroker, client: WireClient) -> None:
+    key = "listener.name.plaintext.max.connections"
+    broker_id = str(broker.call(lambda inside: inside.node_id))
+    alter_configs(client, BROKER, broker_id, (key, SET, "1"), ("max.connection.creation.rate", SET, "1000"))
+    assert describe_configs(client, BROKER, broker_id, key)[key][0] == "1"
+    assert broker.call(lambda inside: inside.dynamic_config.connection_rates()) == (1000, {})
+    with WireClient(broker.address) as refused, pytest.raises((ConnectionEnded, ConnectionError)):
+        refused.call(ApiVersionsRequest(), 0)
+    alter_configs(client, BROKER, broker_id, (key, DELETE, None))
+    with WireClient(broker.address) as admitted:
+        assert admitted.call(ApiVersionsRequest(), 0).error_code == 0

@@ -85,6 +85,105 @@ def test_max_connections(caplog: pytest.LogCaptureFixture) -> None:
     assert "max.connections" in caplog.text
 
 
+def test_max_connections_of_a_listener() -> None:
+    async def scenario() -> None:
+        listeners = [Listener(name, "127.0.0.1", 0) for name in ("A", "B")]
+        limits = Limits(listener_max_connections={"A": 1}, max_connections=3, protected_listener="B")
+        server = SocketServer(listeners, Recorder(echo), limits, SystemClock())
+        await server.start()
+
+        async def connect(listener: int) -> Peer:
+            sock = socket.socket()
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", server.endpoints[listener].port))
+            return Peer(sock)
+
+        async def is_served(peer: Peer) -> bool:
+            with suppress(ConnectionError):
+                await peer.send(frame(b"x"))
+            return await peer.receive(5) == frame(b"x")
+
+        try:
+            first, over = await connect(0), await connect(0)
+            assert await is_served(first)
+            assert await over.ended()
+            others = [await connect(1) for _ in range(2)]
+            assert all([await is_served(peer) for peer in others])
+            # Brokers can connect in any case: the connection of a client is closed for them.
+            others.append(await connect(1))
+            assert await is_served(others[-1])
+            assert await first.ended()
+            for peer in (first, over, *others):
+                peer.close()
+        finally:
+            await server.close()
+
+    asyncio.run(scenario())
+
+
+class Rates:
+    """Rates that delay or throttle the next connections for a few milliseconds."""
+
+    def __init__(self) -> None:
+        self.delays: list[int] = []
+        self.throttles: list[int] = []
+
+    def accept_delay_ms(self, listener: str) -> int:
+        assert listener == "PLAINTEXT"
+        return self.delays.pop(0) if self.delays else 0
+
+    def throttle_ms(self, listener: str, host: str) -> int:
+        assert (listener, host) == ("PLAINTEXT", "127.0.0.1")
+        return self.throttles.pop(0) if self.throttles else 0
+
+
+def test_new_connections_above_the_rate_are_served_later() -> None:
+    async def scenario() -> None:
+        async with serving(Recorder(echo)) as server:
+            server.rates = rates = Rates()
+            rates.delays = [3_600_000]
+            first, second = await Peer.connect(server), await Peer.connect(server)
+            await until(lambda: not rates.delays)
+            await first.send(frame(b"1"))
+            await second.send(frame(b"2"))
+            assert server.connections_open == 0
+        # Closing the server closes the connections that wait.
+        assert await first.ended()
+        async with serving(Recorder(echo)) as server:
+            server.rates = rates = Rates()
+            rates.delays = [20, 20]
+            peers = [await Peer.connect(server) for _ in range(3)]
+            for peer in peers:
+                await peer.send(frame(b"x"))
+            for peer in peers:
+                assert await peer.reply() == b"x"
+            for peer in (first, second, *peers):
+                peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_connections_above_the_rate_of_their_address_are_closed_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(Recorder(echo)) as server:
+            server.rates = rates = Rates()
+            rates.throttles = [20, 20, 3_600_000]
+            throttled = [await Peer.connect(server) for _ in range(3)]
+            served = await Peer.connect(server)
+            await served.send(frame(b"x"))
+            assert await served.reply() == b"x"
+            assert await throttled[0].ended()
+            assert await throttled[1].ended()
+            assert server.connections_open == 1
+            served.close()
+        assert await throttled[2].ended()
+        for peer in throttled:
+            peer.close()
+
+    asyncio.run(scenario())
+    assert caplog.text.count("connection_creation_rate") == 1
+
+
 def test_max_connections_per_ip() -> None:
     async def scenario() -> None:
         limits = Limits(max_connections_per_ip=2, per_ip_overrides={"127.0.0.2": 1})

@@ -26,6 +26,7 @@ from headrace.broker.config.listener_security import (
     ListenerSecurity,
     check_prefixed,
     security_of,
+    values_by_listener,
 )
 from headrace.broker.config.listeners import (
     check_addresses,
@@ -238,7 +239,6 @@ OWN_KEYS = ConfigTable(
             low=-1,
             dynamic=False,
         ),
-        ConfigKey("max.connections", ConfigType.INT, INT_MAX, "The maximum number of connections.", low=1),
         ConfigKey(
             "max.connections.per.ip",
             ConfigType.INT,
@@ -475,7 +475,7 @@ class BrokerConfig:
         control = ControlConfig.from_properties(CONTROL_KEYS.select(supported))
         _check_control_plane_listener(control, listeners, inter_broker)
         _check_lag_time(values)
-        limits = _limits(values)
+        limits = _limits(values, {**supported, **prefixed}, inter_broker if len(listeners) > 1 else None)
         zookeeper = ZooKeeperConfig.from_properties(ZOOKEEPER_KEYS.select(supported))
         notes += _odd_combinations(values, limits, log_defaults)
         same_name_values = {field.name: values[field.name] for field in fields(cls) if field.name in _SAME_NAME_FIELDS}
@@ -715,7 +715,7 @@ def _check_lag_time(values: Mapping[str, Any]) -> None:
         )
 
 
-def _limits(values: Mapping[str, Any]) -> Limits:
+def _limits(values: Mapping[str, Any], properties: Mapping[str, object], protected_listener: str | None) -> Limits:
     overrides = parse_per_ip_overrides(values["max_connections_per_ip_overrides"])
     if values["max_connections_per_ip"] == 0 and not overrides:
         raise ConfigError("max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides is set")
@@ -724,6 +724,8 @@ def _limits(values: Mapping[str, Any]) -> Limits:
         queued_max_bytes=_queued_max_bytes(values["queued_max_request_bytes"], values["socket_request_max_bytes"]),
         idle_ms=values["connections_max_idle_ms"],
         max_connections=values["max_connections"],
+        listener_max_connections=values_by_listener("max.connections", properties),
+        protected_listener=protected_listener,
         max_connections_per_ip=values["max_connections_per_ip"],
         per_ip_overrides=overrides,
         backlog=values["socket_listen_backlog_size"],

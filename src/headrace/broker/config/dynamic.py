@@ -22,6 +22,9 @@ from typing import Any
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS, parse_per_ip_overrides
 from headrace.broker.config.kafka_only import DYNAMIC_WITHOUT_EFFECT, NO_EFFECT
+from headrace.broker.config.listener_security import check_prefixed, split_prefixed, values_by_listener
+from headrace.broker.config.listeners import parse_listeners
+from headrace.broker.config.quotas import CONNECTION_KEYS
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.config import ConfigTable
 from headrace.common.errors import ConfigError, InvalidConfigurationError, InvalidRequestError
@@ -190,9 +193,15 @@ class DynamicConfig:
         return replace(
             started_with,
             max_connections=self._values["max.connections"],
+            listener_max_connections=values_by_listener("max.connections", self._merged),
             max_connections_per_ip=self._values["max.connections.per.ip"],
             per_ip_overrides=parse_per_ip_overrides(self._values["max.connections.per.ip.overrides"]),
         )
+
+    def connection_rates(self) -> tuple[int, dict[str, int]]:
+        """Returns the effective rates of new connections: of the broker, and of listeners."""
+        key = "max.connection.creation.rate"
+        return self._values[key], values_by_listener(key, self._merged)
 
     def manager(self, started_with: ManagerConfig) -> ManagerConfig:
         """Returns the effective config of the log manager."""
@@ -212,7 +221,7 @@ class DynamicConfig:
                 f"the broker"
             )
         for name in overrides:
-            if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT:
+            if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT and not _is_of_listener(name):
                 if name in NO_EFFECT:
                     raise InvalidRequestError(f"Cannot update {name} dynamically: {NO_EFFECT[name]}")
                 raise InvalidRequestError(_unknown("broker", name, BROKER_KEYS))
@@ -246,15 +255,21 @@ class DynamicConfig:
                 _logger.warning("Broker %d: the dynamic config %s has no effect: %s", self.node_id, name, reason)
         layer.clear()
         layer.update(usable)
-        before, self._values, self._merged = self._values, self._parse(merged), merged
+        before, self._values = self._values, self._parse(merged)
+        listeners_before, self._merged = _of_listeners(self._merged), merged
         if default != self._default:
             self._default = default
             for name, topic_overrides in self._overrides.items():
                 self._set_topic(name, topic_overrides)
             self._notify(sorted(self._with_logs))
         changed = {name: value for name, value in self._values.items() if value != before[name]}
+        of_listeners = _of_listeners(merged)
+        for name in listeners_before.keys() | of_listeners.keys():
+            if listeners_before.get(name) != of_listeners.get(name):
+                changed[name] = of_listeners.get(name)
         if changed:
-            shown = {name: BROKER_KEYS.keys[name].shown(value) for name, value in changed.items()}
+            keys = BROKER_KEYS.keys
+            shown = {name: keys[name].shown(value) if name in keys else value for name, value in changed.items()}
             _logger.info("Broker %d: configs have changed: %s", self.node_id, shown)
             for listener in self.on_broker_changed:
                 listener(changed)
@@ -276,8 +291,10 @@ class DynamicConfig:
             name: key.parse(merged[name]) if name in merged else key.default for name, key in BROKER_KEYS.keys.items()
         }
 
-    @staticmethod
-    def _check_value(name: str, value: str) -> None:
+    def _check_value(self, name: str, value: str) -> None:
+        if _is_of_listener(name):
+            listeners = parse_listeners("listeners", self._values["listeners"])
+            list(check_prefixed(name, value, [listener.name for listener in listeners]))
         if name in BROKER_KEYS.keys:
             BROKER_KEYS.keys[name].parse(value)
         if name == "max.connections.per.ip.overrides":
@@ -288,7 +305,7 @@ class DynamicConfig:
         if name in DYNAMIC_WITHOUT_EFFECT:
             return True
         try:
-            if key is None or not key.dynamic:
+            if not _is_of_listener(name) and (key is None or not key.dynamic):
                 raise ConfigError("it cannot be updated dynamically")
             self._check_value(name, value)
         except ConfigError as error:
@@ -298,6 +315,19 @@ class DynamicConfig:
             )
             return False
         return True
+
+
+def _is_of_listener(name: str) -> bool:
+    """Returns True for a limit of connections of a listener, such as `listener.name.external.max.connections`."""
+    try:
+        parts = split_prefixed(name)
+    except ConfigError:
+        return False
+    return parts is not None and not parts.mechanism and parts.key in CONNECTION_KEYS.keys
+
+
+def _of_listeners(properties: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in properties.items() if _is_of_listener(name)}
 
 
 def _replace(resources: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:

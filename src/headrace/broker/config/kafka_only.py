@@ -99,9 +99,6 @@ _WITHOUT_EFFECT = {
         sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
         sasl.kerberos.ticket.renew.window.factor
     """,
-    "the rate of new connections is not limited yet": """
-        max.connection.creation.rate
-    """,
     "one event loop replaces these threads and queues": """
         log.cleaner.threads num.io.threads num.network.threads queued.max.requests
     """,
@@ -151,7 +148,6 @@ DYNAMIC_WITHOUT_EFFECT = frozenset(
         "group.share.assignment.interval.ms",
         "group.streams.assignment.interval.ms",
         "log.cleaner.threads",
-        "max.connection.creation.rate",
         "metric.reporters",
         "num.io.threads",
         "num.network.threads",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
+from headrace.broker.config.quotas import CONNECTION_KEYS
 from headrace.broker.config.sasl import SASL_LISTENER_KEYS
 from headrace.common.config import ConfigKey, ConfigTable, unknown_key
 from headrace.common.errors import ConfigError
@@ -25,7 +26,7 @@ MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi"
 SECURITY_KEYS = ConfigTable([*TLS_KEYS.keys.values(), *SASL_LISTENER_KEYS.keys.values()])
 """The keys whose values `ListenerSecurity.values` has."""
 
-LISTENER_KEYS = ConfigTable([*SECURITY_KEYS.keys.values()])
+LISTENER_KEYS = ConfigTable([*SECURITY_KEYS.keys.values(), *CONNECTION_KEYS.keys.values()])
 """The keys that may have a listener's prefix."""
 
 
@@ -108,6 +109,16 @@ def check_prefixed(name: str, value: object, listeners: Iterable[str]) -> Iterat
         raise ConfigError(f"{name} cannot be set: {REFUSED[parts.key]}")
     else:
         yield f"{name} has no effect: {NO_EFFECT[parts.key]}"
+
+
+def values_by_listener(key: str, properties: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the parsed values of one key with a listener's prefix, by the names of the listeners."""
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        parts = split_prefixed(name)
+        if parts is not None and parts.key == key:
+            found[parts.listener.upper()] = LISTENER_KEYS.keys[key].parse(value, name)
+    return found
 
 
 def security_of(listener: Listener, properties: Mapping[str, object]) -> ListenerSecurity:

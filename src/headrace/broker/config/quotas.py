@@ -4,10 +4,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.broker.quotas.rates import QuotaWindows
-from headrace.common.config import ConfigKey, ConfigTable, ConfigType
+from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType
+
+CONNECTION_KEYS = ConfigTable(
+    [
+        ConfigKey(
+            "max.connections",
+            ConfigType.INT,
+            INT_MAX,
+            "The maximum number of connections, or with `listener.name.<listener>.` in front those of one listener. "
+            "Brokers can connect to the inter-broker listener in any case; the least recently used connection of "
+            "another listener is closed for them.",
+            low=1,
+        ),
+        ConfigKey(
+            "max.connection.creation.rate",
+            ConfigType.INT,
+            INT_MAX,
+            "The maximum number of new connections per second, or with `listener.name.<listener>.` in front those of "
+            "one listener. Above it, connections are accepted later. The rate of the broker does not count for the "
+            "inter-broker listener, unless it is the only one.",
+            low=0,
+        ),
+    ]
+)
+"""Limits of connections, which a listener may have as well."""
 
 QUOTA_KEYS = ConfigTable(
     [
+        *CONNECTION_KEYS.keys.values(),
         ConfigKey(
             "quota.window.num",
             ConfigType.INT,

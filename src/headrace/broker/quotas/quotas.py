@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from headrace.broker.config.quotas import QuotaConfig
 from headrace.broker.quotas.client_quotas import ControllerMutation, ControllerMutationQuotas, RateQuotas
+from headrace.broker.quotas.connections import ConnectionQuotas
 from headrace.cluster import znodes
 from headrace.cluster.config_store import ConfigEntity
 from headrace.common.clock import Clock
@@ -45,13 +46,21 @@ _WITHOUT_REQUEST_QUOTA = frozenset(
 class Quotas:
     """The quotas of clients. Owned by the broker's loop."""
 
-    def __init__(self, config: QuotaConfig, clock: Clock, timer: Timer, metrics: Metrics | None = None):
+    def __init__(
+        self,
+        config: QuotaConfig,
+        clock: Clock,
+        timer: Timer,
+        metrics: Metrics | None = None,
+        protected_listener: str | None = None,
+    ):
         windows = config.windows
         self._timer = timer
         self.produce = RateQuotas("produce", "producer_byte_rate", windows, clock, metrics)
         self.fetch = RateQuotas("fetch", "consumer_byte_rate", windows, clock, metrics)
         self.request = RateQuotas("request", "request_percentage", windows, clock, metrics, windows.sample_ms)
         self.mutations = ControllerMutationQuotas(config.controller_windows, clock, metrics)
+        self.connections = ConnectionQuotas(windows, clock, protected_listener)
         self.on_changed: list[Callable[[], object]] = []
         """Called when limits have changed."""
 
@@ -67,6 +76,7 @@ class Quotas:
     def config_changed(self, entity: ConfigEntity, config: Mapping[str, str]) -> None:
         """Applies the quotas of a user, a client id, both, or an IP address. Other configs of a user are ignored."""
         if entity.kind == znodes.IP_CONFIGS:
+            self.connections.config_changed(entity, config)
             return
         for quota in self.all:
             quota.config_changed(entity, config.get(quota.key))

@@ -106,6 +106,26 @@ def test_limits_and_log_manager_config_are_effective_values() -> None:
     assert dynamic_config.manager(started_with).log_cleaner_io_buffer_size == 4096
 
 
+def test_limits_of_connections_of_a_listener() -> None:
+    listeners = {"listeners": "A://:1,B://:2", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    dynamic_config = DynamicConfig({**listeners, "listener.name.a.max.connections": "4"}, node_id=1)
+    assert dynamic_config.limits(Limits()).listener_max_connections == {"A": 4}
+    assert dynamic_config.connection_rates() == (2**31 - 1, {})
+    told: list[Mapping[str, Any]] = []
+    dynamic_config.on_broker_changed.append(told.append)
+    overrides = {"listener.name.a.max.connections": "5", "listener.name.b.max.connection.creation.rate": "6"}
+    dynamic_config.check_broker("1", overrides)
+    dynamic_config.set_broker_overrides("1", {**overrides, "max.connection.creation.rate": "7"})
+    assert dynamic_config.limits(Limits()).listener_max_connections == {"A": 5}
+    assert dynamic_config.connection_rates() == (7, {"B": 6})
+    assert told == [{**overrides, "max.connection.creation.rate": 7}]
+    dynamic_config.set_broker_overrides("1", {})
+    assert dynamic_config.limits(Limits()).listener_max_connections == {"A": 4}
+    for name, value in (("listener.name.c.max.connections", "5"), ("listener.name.a.max.connections", "0")):
+        with pytest.raises(InvalidRequestError, match=name):
+            dynamic_config.check_broker("1", {name: value})
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
