@@ -38,10 +38,12 @@ from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
 from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.services import Services
+from headrace.broker.telemetry.client_telemetry import TelemetryClient
 from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
 from headrace.common.clock import Clock
 from headrace.common.errors import ClusterAuthorizationFailedError, HeadraceError
+from headrace.common.ids import Uuid
 from headrace.common.logs import AUDIT_LOGGER, REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.common.principal import Principal
@@ -204,6 +206,11 @@ class RequestContext:
     def authorizer(self) -> Authorizer | None:
         """Decides who may do what. None: every client may do everything."""
         return self._dispatcher.authorizer
+
+    def telemetry_client(self, client_instance_id: Uuid) -> TelemetryClient:
+        """Returns what subscriptions of client metrics select this client by."""
+        name, version = self.connection.software
+        return TelemetryClient(client_instance_id, self.client_id or "", name, version, *self.connection.peer[:2])
 
     @property
     def client_name(self) -> str | None:

@@ -51,6 +51,7 @@ from headrace.broker.replication.replication import Replication
 from headrace.broker.sasl_listeners import BrokerLogin, NoBrokerLogin, SaslMechanisms, broker_login
 from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.services import Services
+from headrace.broker.telemetry.client_telemetry import ClientTelemetry
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
@@ -122,6 +123,7 @@ class Broker:
     sasl_mechanisms: SaslMechanisms
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
+    telemetry: ClientTelemetry
     quotas: Quotas
 
     def __init__(self, config: BrokerConfig, environment: BrokerEnvironment | None = None):
@@ -431,6 +433,13 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
         self.batch_inflater = BatchInflater(self.clock, self.environment.run_in_thread)
+        self.telemetry = ClientTelemetry(
+            lambda: self.dynamic_config.client_metrics,
+            config.telemetry_max_bytes,
+            self.clock,
+            self.random,
+            enabled=bool(config.metrics_listener),
+        )
         self.authentication_gate = AuthenticationGate(
             self.sasl_mechanisms.listeners, config.sasl.failure_delay_ms, self.clock, self.metrics
         )
@@ -491,6 +500,7 @@ class Broker:
             replicas=self.replicas,
             scram_admin=ScramAdmin(self.credentials, self.config_store),
             store=self.store,
+            telemetry=self.telemetry,
             topic_admin=self.topic_admin,
             transactions=self.transactions,
         )

@@ -23,6 +23,7 @@ from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.scram_admin import ScramAdmin
+from headrace.broker.telemetry.client_telemetry import ClientTelemetry
 from headrace.broker.transactions import Transactions
 from headrace.cluster.controller import Controller
 from headrace.cluster.features import FinalizedFeatures
@@ -60,5 +61,6 @@ class Services:
     replicas: ReplicaManager
     scram_admin: ScramAdmin
     store: CoordinationStore
+    telemetry: ClientTelemetry
     topic_admin: TopicAdmin
     transactions: Transactions

@@ -10,12 +10,13 @@ no network threads and no idle percentages; `headrace_event_loop_lag_seconds` sh
 cover the last 30 to 60 seconds; counts and sums begin at the start of the broker.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headrace.monitoring.cluster_families import cluster_families
-from headrace.monitoring.snapshot import BrokerSnapshot, Distribution, LogStats, PartitionStats
+from headrace.monitoring.snapshot import BrokerSnapshot, ClientMetric, Distribution, LogStats, PartitionStats
 
 _TRAFFIC = {
     "messages_in": ("messagesin", "Records appended by producers."),
@@ -29,6 +30,8 @@ _TRAFFIC = {
     "fetches": ("totalfetchrequests", "Partitions in Fetch requests of consumers."),
     "failed_fetches": ("failedfetchrequests", "Partitions in Fetch requests of consumers that failed."),
 }
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]|^(?=[0-9])")
+_CLIENT_PREFIX = "org_apache_kafka_"
 _ONLY_OF_BROKER = frozenset(("replication_bytes_in", "replication_bytes_out"))
 """Kafka has no such metric by topic."""
 _GROUP_STATES = {
@@ -52,6 +55,7 @@ def broker_families(snapshot: BrokerSnapshot) -> Iterator[Metric]:
     yield from _connections(snapshot)
     yield from _group_coordinator(snapshot)
     yield from _loop(snapshot)
+    yield from _client_metrics(snapshot.client_metrics)
     yield from cluster_families(snapshot.brokers, snapshot.partitions, snapshot.groups)
 
 
@@ -231,6 +235,33 @@ def _group_coordinator(snapshot: BrokerSnapshot) -> Iterator[Metric]:
         yield _gauge(f"{prefix}numgroups{name}", f"Groups in state {state}.", number)
     offsets = sum(len(group.offsets) for group in snapshot.groups)
     yield _gauge(f"{prefix}numoffsets", "Committed offsets.", offsets)
+
+
+def _client_metrics(pushed: Iterable[ClientMetric]) -> Iterator[Metric]:
+    """Yields the metrics of clients (KIP-714): org.apache.kafka.producer.x as org_apache_kafka_producer_x.
+
+    Other names get a prefix: a client must not report metrics that look like a broker's.
+    """
+    families: dict[str, Metric] = {}
+    for metric in pushed:
+        name = _NOT_IN_NAMES.sub("_", metric.name)
+        if not name.startswith(_CLIENT_PREFIX):
+            name = f"client_{name}"
+        family = families.get(name)
+        if family is None:
+            family = families[name] = Metric(name, "Pushed by clients.", "unknown")
+        labels = {
+            label: value
+            for key, value in metric.attributes.items()
+            if (label := _NOT_IN_NAMES.sub("_", key).lstrip("_"))
+        }
+        labels |= {
+            "client_id": metric.client_id,
+            "client_instance_id": metric.client_instance_id,
+            "client_software": metric.software,
+        }
+        family.add_sample(name, labels, metric.value)
+    yield from families.values()
 
 
 def _loop(snapshot: BrokerSnapshot) -> Iterator[Metric]:

@@ -135,6 +135,18 @@ class LoopStats:
     """The longest pause in the last seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientMetric:
+    """A number that a client has pushed, under its own name."""
+
+    client_id: str
+    client_instance_id: str
+    software: str
+    name: str
+    attributes: Mapping[str, str]
+    value: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
     """One broker."""
@@ -160,6 +172,8 @@ class BrokerSnapshot:
     """The partitions that this broker leads."""
     groups: tuple[GroupStats, ...]
     """The groups whose coordinator is this broker."""
+    client_metrics: tuple[ClientMetric, ...]
+    """The metrics that clients have pushed to this broker (KIP-714)."""
     offline_log_directories: int
     fetch_sessions: int
     loop: LoopStats

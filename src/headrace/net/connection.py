@@ -46,6 +46,7 @@ LINGER_SECONDS = 1.0
 """How long to wait for responses after the peer has closed its sending side."""
 
 _NOTHING = b""
+_UNKNOWN_SOFTWARE = ("unknown", "unknown")
 _JOIN_RESPONSES_BYTES = 64 * 1024
 _TURN_SECONDS = 0.02
 """The time after which other connections get their turn: some requests are expensive."""
@@ -161,6 +162,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "peer",
         "principal",
         "security_protocol",
+        "software",
         "writable_topics",
     )
 
@@ -187,6 +189,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Belongs to the handler: the state of SASL. None: the listener has no SASL."""
         self.context: Any = None
         self.writable_topics: Any = None
+        self.software = _UNKNOWN_SOFTWARE
+        """Name and version of the client's software (KIP-511)."""
         self.closed = False
         self._transport: ResponseTransport
         self._frames = FrameReader(server.memory)

@@ -356,6 +356,15 @@ OWN_KEYS = ConfigTable(
             dynamic=False,
         ),
         ConfigKey(
+            "telemetry.max.bytes",
+            ConfigType.INT,
+            1_048_576,
+            "The largest size of the metrics that a client pushes at once. A broker accepts them if it serves metrics "
+            "itself (`headrace.metrics.listener`).",
+            low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
             "headrace.slow.request.ms",
             ConfigType.LONG,
             1_000,
@@ -442,6 +451,7 @@ class BrokerConfig:
     request_max_elements: int
     slow_request_ms: int
     metrics_listener: str
+    telemetry_max_bytes: int
     zookeeper: ZooKeeperConfig | None
     """None: the embedded store."""
     zookeeper_session_timeout_ms: int
@@ -494,6 +504,7 @@ class BrokerConfig:
             request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],
             metrics_listener=values["headrace_metrics_listener"],
+            telemetry_max_bytes=values["telemetry_max_bytes"],
             auto_create_topics_per_second=values["headrace_auto_create_topics_per_second"],
             auto_create_topics_max_in_flight=values["headrace_auto_create_topics_max_in_flight"],
             authorizer=AuthorizerConfig.from_properties(AUTHORIZER_KEYS.select(supported)),

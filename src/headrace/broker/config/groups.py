@@ -1,7 +1,7 @@
 """The configs of groups (KIP-848, KIP-932, KIP-1071) and of client metrics subscriptions (KIP-714).
 
-They are checked, stored and returned as in Kafka. They have no effect yet: the groups that use them and telemetry are
-not supported. The limits of group configs are the defaults of broker configs (`group.consumer.min.session.timeout.ms`
+They are checked, stored and returned as in Kafka. Those of groups have no effect yet: the groups that use them are not
+supported. The limits of group configs are the defaults of broker configs (`group.consumer.min.session.timeout.ms`
 and so on).
 """
 
@@ -118,9 +118,9 @@ GROUP_KEYS = ConfigTable(
 
 CLIENT_METRICS_KEYS = ConfigTable(
     [
-        ConfigKey("interval.ms", ConfigType.INT, 300_000, f"How often clients push their metrics. {_NO_EFFECT_YET}"),
-        ConfigKey("match", ConfigType.LIST, (), f"Which clients push metrics: `name=pattern`. {_NO_EFFECT_YET}"),
-        ConfigKey("metrics", ConfigType.LIST, (), f"The prefixes of the metrics, or `*`. {_NO_EFFECT_YET}"),
+        ConfigKey("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics."),
+        ConfigKey("match", ConfigType.LIST, (), "Which clients push metrics: `name=pattern`."),
+        ConfigKey("metrics", ConfigType.LIST, (), "The prefixes of the metrics, or `*`."),
     ]
 )
 

@@ -108,7 +108,7 @@ _WITHOUT_EFFECT = {
     """,
     "there are no JVM reporters here": """
         auto.include.jmx.reporter kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
-        metrics.num.samples metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
+        metrics.num.samples metrics.recording.level metrics.sample.window.ms
     """,
     "there is no tiered storage": """
         follower.fetch.last.tiered.offset.enable

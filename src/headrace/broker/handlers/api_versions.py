@@ -18,8 +18,10 @@ from functools import lru_cache
 from headrace.broker.apis import REGISTRY, HandlerResult, api, api_version_entry
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import requires_nothing
+from headrace.broker.telemetry.client_telemetry import ClientTelemetry
 from headrace.cluster.features import SUPPORTED_FEATURES, FinalizedFeatures
 from headrace.common.errors import InvalidRequestError
+from headrace.common.logs import shorten
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -28,22 +30,33 @@ from headrace.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+TELEMETRY_APIS = frozenset((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY))
+"""Announced only if the broker serves metrics."""
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LOWEST_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiKey.API_VERSIONS, 0, 4, needs=requires_nothing("Clients send it first, before they authenticate."))
-def handle(request: ApiVersionsRequest, context: RequestContext, *, features: FinalizedFeatures) -> HandlerResult:
-    if context.api_version >= _FIRST_WITH_SOFTWARE and not (
-        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=InvalidRequestError.code)
-    return _response(context.api_version, tuple(features.levels.items()), features.epoch)
+def handle(
+    request: ApiVersionsRequest,
+    context: RequestContext,
+    *,
+    features: FinalizedFeatures,
+    telemetry: ClientTelemetry,
+) -> HandlerResult:
+    if context.api_version >= _FIRST_WITH_SOFTWARE:
+        name, software_version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
+            return ApiVersionsResponse(error_code=InvalidRequestError.code)
+        context.connection.software = shorten(name), shorten(software_version)
+    return _response(context.api_version, tuple(features.levels.items()), features.epoch, telemetry.enabled)
 
 
 @lru_cache(maxsize=16)
-def _response(version: int, levels: tuple[tuple[str, int], ...], epoch: int) -> ApiVersionsResponse:
+def _response(
+    version: int, levels: tuple[tuple[str, int], ...], epoch: int, has_telemetry: bool
+) -> ApiVersionsResponse:
     """Returns the response to a valid request. After the start, only the features change."""
     supported = [
         SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in SUPPORTED_FEATURES.items()
@@ -52,7 +65,9 @@ def _response(version: int, levels: tuple[tuple[str, int], ...], epoch: int) -> 
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level) for name, level in levels
     ]
     return ApiVersionsResponse(
-        api_keys=[api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY)],
+        api_keys=[
+            api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY) if has_telemetry or key not in TELEMETRY_APIS
+        ],
         supported_features=supported if version >= _FIRST_WITH_LOWEST_0 else [],
         finalized_features_epoch=epoch,
         finalized_features=finalized,

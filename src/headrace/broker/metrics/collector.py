@@ -6,7 +6,7 @@ parts are therefore a few milliseconds apart.
 
 import importlib.metadata
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from headrace.broker.dispatch import ApiMetrics
@@ -24,6 +24,7 @@ from headrace.monitoring.lag import LagEstimator
 from headrace.monitoring.loop_monitor import LoopMonitor
 from headrace.monitoring.snapshot import (
     BrokerSnapshot,
+    ClientMetric,
     ConnectionStats,
     ControllerStats,
     Distribution,
@@ -135,6 +136,7 @@ class BrokerCollector:
             logs=tuple(logs),
             partitions=tuple(partitions),
             groups=groups,
+            client_metrics=tuple(self._client_metrics()),
             offline_log_directories=sum(not directory.online for directory in broker.log_manager.directories),
             fetch_sessions=len(broker.fetch_sessions),
             loop=self._loop_monitor.stats,
@@ -181,6 +183,20 @@ class BrokerCollector:
             sum(server.bytes_in for server in servers),
             sum(server.bytes_out for server in servers),
         )
+
+    def _client_metrics(self) -> Iterator[ClientMetric]:
+        for instance in self._broker.telemetry.instances():
+            client = instance.client
+            software = f"{client.client_software_name} {client.client_software_version}"
+            for point in instance.points:
+                yield ClientMetric(
+                    client.client_id,
+                    str(client.client_instance_id),
+                    software,
+                    point.name,
+                    point.attributes,
+                    point.value,
+                )
 
     # ---- partitions
 
