@@ -101,6 +101,9 @@ class Admin:
 
     describe_user_scram_credentials = _blocking(AdminCore.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AdminCore.alter_user_scram_credentials)
+    describe_acls = _blocking(AdminCore.describe_acls)
+    create_acls = _blocking(AdminCore.create_acls)
+    delete_acls = _blocking(AdminCore.delete_acls)
 
     def close(self) -> None:
         """Closes the connections and stops the thread. A second call does nothing."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TypeVar, Unpack
 
+from headrace.client.admin.acls import AclsAdmin
 from headrace.client.admin.client_quotas import ClientQuotasAdmin
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
@@ -34,6 +35,7 @@ class AdminCore(
     TransactionsAdmin,
     ClientQuotasAdmin,
     ScramAdmin,
+    AclsAdmin,
 ):
     """Administers a cluster. Every call is a coroutine.
 

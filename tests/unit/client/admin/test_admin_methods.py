@@ -35,8 +35,8 @@ NOT_FOR_ADMINS = {
     ApiKey.SASL_AUTHENTICATE,
 }
 """APIs for producers, consumers and group members, for connections and lookups, and between brokers."""
-REFUSED = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.UPDATE_FEATURES}
-"""The broker refuses every request: it has no authorizer, and ZooKeeper mode has no features to update."""
+REFUSED = {ApiKey.UPDATE_FEATURES}
+"""The broker refuses every request: ZooKeeper mode has no features to update."""
 
 
 def calls(cls: type) -> set[str]:
