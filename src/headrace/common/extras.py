@@ -18,6 +18,7 @@ EXTRAS = {
     "cluster": ("kazoo",),
     "monitoring": ("prometheus_client",),
     "console": ("starlette", "uvicorn", "prometheus_client"),
+    "security": ("joserfc", "cryptography", "cffi"),
 }
 """The top-level packages that each extra installs."""
 

@@ -8,8 +8,11 @@ from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
 from headrace.security.credentials import SCRAM_MECHANISMS
 from headrace.security.jaas import JaasEntry, parse_jaas_for
+from headrace.security.oauth_login import make_token
+from headrace.security.oauth_tokens import RefreshingToken
+from headrace.security.oauthbearer import OAuthBearerClient
 from headrace.security.plain import PlainClient
-from headrace.security.sasl import MECHANISMS, PLAIN, ClientMechanism
+from headrace.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, ClientMechanism
 from headrace.security.sasl_keys import LOGIN_KEYS
 from headrace.security.scram import ScramClient, ScramKeyCache
 
@@ -85,7 +88,6 @@ class SaslLogin:
             raise ConfigError(f"sasl.mechanism={config.mechanism} is unknown: expected one of {', '.join(MECHANISMS)}")
         self.name = config.mechanism
         """The mechanism."""
-        self._clock = clock
         self._jaas: JaasEntry | None = None
         if config.jaas_config:
             if config.username is not None or config.password is not None:
@@ -93,8 +95,11 @@ class SaslLogin:
             self._jaas = parse_jaas_for(self.name, config.jaas_config)
         self._username, self._password, self._is_token = "", "", False
         self._scram_keys = ScramKeyCache()
+        self._token: RefreshingToken | None = None
         if self.name == PLAIN or self.name in SCRAM_MECHANISMS:
             self._set_password(config)
+        elif self.name == OAUTHBEARER:
+            self._token = make_token(config, self._jaas, clock)
         else:
             raise ConfigError(f"sasl.mechanism={self.name} is not supported yet")
 
@@ -113,11 +118,11 @@ class SaslLogin:
 
         Raises SaslAuthenticationFailedError if there is no valid token.
         """
+        if self._token is not None:
+            token = await self._token.get()
+            return OAuthBearerClient(token.value, token.extensions)
         if self.name == PLAIN:
             return PlainClient(self._username, self._password)
         return ScramClient(
             SCRAM_MECHANISMS[self.name], self._username, self._password, self._is_token, self._scram_keys
         )
-
-    async def close(self) -> None:
-        """Stops background work, such as the refresh of tokens."""

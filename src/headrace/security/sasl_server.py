@@ -1,5 +1,6 @@
 """The broker's SASL mechanisms: from the settings of a listener and a mechanism to a factory of exchanges."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -7,8 +8,12 @@ from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
 from headrace.security.credentials import SCRAM_MECHANISMS, CredentialStore, ScramCredential, TokenCredential
 from headrace.security.jaas import JaasEntry, parse_jaas_for
+from headrace.security.oauth_keys import make_jwks_source
+from headrace.security.oauth_validator import ClaimRules, SignedTokenValidator, UnsecuredTokenValidator
+from headrace.security.oauthbearer import OAuthBearerServer
 from headrace.security.plain import PlainServer, PlainUsers
-from headrace.security.sasl import MECHANISMS, PLAIN, ServerMechanism
+from headrace.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, ServerMechanism
+from headrace.security.sasl_keys import SERVER_KEYS
 from headrace.security.scram import ScramServer, UnknownUsers
 
 __all__ = [
@@ -19,6 +24,10 @@ __all__ = [
     "TokenCredential",
     "make_server_mechanism_factory",
 ]
+
+_logger = logging.getLogger(__name__)
+
+_UNSECURED_OPTION = "unsecuredValidator"
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ def make_server_mechanism_factory(
         unknown_users = UnknownUsers()
         scram = SCRAM_MECHANISMS[mechanism]
         return ServerMechanismFactory(lambda: ScramServer(scram, credentials, unknown_users, clock))
+    if mechanism == OAUTHBEARER:
+        return _oauthbearer(jaas, config, clock)
     raise ConfigError(f"The SASL mechanism {mechanism} is not supported yet")
 
 
@@ -78,3 +89,65 @@ def _plain(jaas: JaasEntry | None) -> ServerMechanismFactory:
         )
     users = PlainUsers(jaas)
     return ServerMechanismFactory(lambda: PlainServer(users))
+
+
+def _oauthbearer(jaas: JaasEntry | None, config: SaslServerConfig, clock: Clock) -> ServerMechanismFactory:
+    given = {key: value for key, value in SERVER_KEYS.select(config.values).items() if value is not None}
+    values = SERVER_KEYS.parse(given)
+    url = values["sasl_oauthbearer_jwks_endpoint_url"]
+    options = {} if jaas is None else jaas.options
+    if values["headrace_oauthbearer_unsecured_tokens"]:
+        if url:
+            raise ConfigError(
+                "Set either sasl.oauthbearer.jwks.endpoint.url or headrace.oauthbearer.unsecured.tokens, not both"
+            )
+        validator = UnsecuredTokenValidator(_unsecured_rules(options), clock)
+        _logger.warning("OAUTHBEARER accepts unsecured tokens: every client can claim to be any user. Only for tests")
+        return ServerMechanismFactory(lambda: OAuthBearerServer(validator))
+    if any(name.startswith(_UNSECURED_OPTION) for name in options):
+        raise ConfigError(
+            f"sasl.jaas.config: the options {_UNSECURED_OPTION}* are for tokens without a signature, which need "
+            "headrace.oauthbearer.unsecured.tokens=true"
+        )
+    if not url:
+        # Without keys anybody could make a valid token (CVE-2026-110985, CVE-2026-33557).
+        raise ConfigError(
+            "The SASL mechanism OAUTHBEARER needs the keys of the issuer of tokens: "
+            "set sasl.oauthbearer.jwks.endpoint.url"
+        )
+    rules = ClaimRules(
+        subject_claim=values["sasl_oauthbearer_sub_claim_name"],
+        scope_claim=values["sasl_oauthbearer_scope_claim_name"],
+        issuer=values["sasl_oauthbearer_expected_issuer"],
+        audiences=values["sasl_oauthbearer_expected_audience"] or (),
+        clock_skew_ms=values["sasl_oauthbearer_clock_skew_seconds"] * 1000,
+    )
+    keys = make_jwks_source(
+        url,
+        values["headrace_oauthbearer_allowed_urls"],
+        values["sasl_oauthbearer_jwks_endpoint_refresh_ms"],
+        values["sasl_oauthbearer_jwks_endpoint_retry_backoff_ms"],
+        values["sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms"],
+        clock,
+    )
+    signed = SignedTokenValidator(keys, rules, clock)
+    return ServerMechanismFactory(lambda: OAuthBearerServer(signed), keys.close)
+
+
+def _unsecured_rules(options: Mapping[str, str]) -> ClaimRules:
+    """Returns the rules in the options `unsecuredValidator*`, which are Kafka's."""
+    known = ("PrincipalClaimName", "ScopeClaimName", "RequiredScope", "AllowableClockSkewMs")
+    given = {name: options.get(_UNSECURED_OPTION + name, "") for name in known}
+    names = {name.removeprefix(_UNSECURED_OPTION) for name in options if name.startswith(_UNSECURED_OPTION)}
+    if not names.issubset(known):
+        raise ConfigError(f"sasl.jaas.config: expected {', '.join(_UNSECURED_OPTION + name for name in known)}")
+    if not (given["AllowableClockSkewMs"] or "0").isdecimal():
+        raise ConfigError(f"sasl.jaas.config: {_UNSECURED_OPTION}AllowableClockSkewMs must be a number of milliseconds")
+    return ClaimRules(
+        subject_claim=given["PrincipalClaimName"] or "sub",
+        scope_claim=given["ScopeClaimName"] or "scope",
+        clock_skew_ms=int(given["AllowableClockSkewMs"] or 0),
+        required_scopes=frozenset(given["RequiredScope"].split()),
+        needs_issue_time=False,
+        checks_audience=False,
+    )

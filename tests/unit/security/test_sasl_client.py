@@ -1,11 +1,14 @@
 import asyncio
+from pathlib import Path
 
 import pytest
+from tests.support.security.oauth import Issuer
 from tests.support.security.sasl import CredentialsInMemory, authenticate
 
 from headrace.common.errors import ConfigError
 from headrace.security.credentials import SCRAM_MECHANISMS, ScramCredential
 from headrace.security.sasl_client import SaslClientConfig, SaslLogin
+from headrace.security.sasl_keys import LOGIN_HANDLERS
 from headrace.security.sasl_server import SaslServerConfig, make_server_mechanism_factory
 from headrace.testing.clock import ManualClock
 
@@ -37,7 +40,6 @@ def test_login(mechanism: str, client: dict[str, str], server: str) -> None:
         authenticate(client_side, server_side)
         assert server_side.complete
         assert str(server_side.principal) == "User:alice"
-    asyncio.run(login.close())
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,48 @@ def test_bad_settings(values: dict[str, str], problem: str) -> None:
 def test_secrets_are_not_shown() -> None:
     config = SaslClientConfig(mechanism="PLAIN", username="alice", password="hunter2", jaas_config="hunter2")
     assert "hunter2" not in repr(config)
+
+
+def test_login_with_a_token(tmp_path: Path) -> None:
+    clock = ManualClock()
+    now = clock.time_ms() // 1000
+    issuer = Issuer()
+    keys, token = tmp_path / "keys.json", tmp_path / "token"
+    keys.write_bytes(issuer.jwks_text())
+    token.write_text(issuer.sign({"sub": "alice", "iat": now, "exp": now + 60}))
+    create = make_server_mechanism_factory(
+        "OAUTHBEARER", SaslServerConfig({"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}), STORE, clock
+    )
+    login = SaslLogin(SaslClientConfig(mechanism="OAUTHBEARER", oauthbearer_token_endpoint_url=token.as_uri()), clock)
+    server = create()
+    authenticate(asyncio.run(login.mechanism("broker")), server)
+    assert str(server.principal) == "User:alice"
+    assert server.expires_at_ms == (now + 60) * 1000
+    create.close()
+
+
+def test_login_with_an_unsecured_token() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    create = make_server_mechanism_factory(
+        "OAUTHBEARER",
+        SaslServerConfig({"headrace.oauthbearer.unsecured.tokens": "true"}),
+        STORE,
+        ManualClock(),
+    )
+    config = SaslClientConfig.load(
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{module} required unsecuredLoginStringClaim_sub=alice;",
+            "sasl.login.callback.handler.class": LOGIN_HANDLERS[0],
+        }
+    )
+    server = create()
+    authenticate(asyncio.run(SaslLogin(config, ManualClock()).mechanism("broker")), server)
+    assert str(server.principal) == "User:alice"
+
+
+def test_values_by_kafkas_keys() -> None:
+    config = SaslClientConfig.load({"sasl.mechanism": "PLAIN", "sasl.password": None, "ssl.protocol": "x"})
+    assert config == SaslClientConfig.load({"sasl.mechanism": "PLAIN"})
+    with pytest.raises(ConfigError, match="Java classes cannot be loaded"):
+        SaslClientConfig.load({"sasl.login.callback.handler.class": "com.example.Handler"})
