@@ -126,3 +126,6 @@ class SaslLogin:
         return ScramClient(
             SCRAM_MECHANISMS[self.name], self._username, self._password, self._is_token, self._scram_keys
         )
+
+    async def close(self) -> None:
+        """Releases what the login holds. Call it with the client's end."""
