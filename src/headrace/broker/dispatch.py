@@ -37,12 +37,13 @@ from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
 from headrace.broker.quotas.quotas import Quotas
+from headrace.broker.required_rights import denied
 from headrace.broker.services import Services
 from headrace.broker.telemetry.client_telemetry import TelemetryClient
 from headrace.broker.yielding import InTurns, Turn, TurnQueue
 from headrace.common.background import RunnerFactory, ThreadRunner, WorkResult
 from headrace.common.clock import Clock
-from headrace.common.errors import ClusterAuthorizationFailedError, HeadraceError
+from headrace.common.errors import HeadraceError, message_of
 from headrace.common.ids import Uuid
 from headrace.common.logs import AUDIT_LOGGER, REQUEST_LOGGER, SLOW_REQUEST_LOGGER, shorten
 from headrace.common.metrics import Counter, Histogram, Metrics
@@ -59,7 +60,7 @@ from headrace.protocol import (
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import ApiVersionsResponse
-from headrace.security.acls import CLUSTER, Operation, Resource
+from headrace.security.acls import CLUSTER, Operation, Resource, ResourceType
 from headrace.security.authorizer import Authorizer
 
 _logger = logging.getLogger(__name__)
@@ -675,7 +676,8 @@ class Dispatcher:
         """Fails a request whose client does not have a right on the cluster that the API requires of all clients."""
         if api.needs.enforced is None or context.is_authorized(api.needs.enforced, CLUSTER):
             return False
-        respond = partial(error_response, request, context.api_version, ClusterAuthorizationFailedError.code)
+        error = denied(ResourceType.CLUSTER)
+        respond = partial(error_response, request, context.api_version, error.code, message_of(error))
         if context.is_long:
             self.long_requests.run_in_thread(respond, lambda result: self._finish(context, cast(Message, result.value)))
         else:

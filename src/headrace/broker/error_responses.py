@@ -26,15 +26,30 @@ _NUMBERS = (*_SYNONYMS[0], "resource_type")
 """Number fields that identify an item. Other number fields can have different meanings in request and response."""
 
 _ERROR_FIELDS = ("error_code", "partition_error_code")
+_WITHOUT_ITEMS = (ApiKey.ALTER_PARTITION,)
+"""APIs whose failed response has only the error at the top, as in Kafka."""
 _UNKNOWN = {"base_offset": -1, "high_watermark": -1, "node_id": -1, "port": -1}
 """Fields next to an error whose default would be a valid value."""
 
 
-def error_response(request: Message, version: int, code: int) -> Message:
+def error_response(request: Message, version: int, code: int, message: str | None = None) -> Message:
     """Returns the response to a request in which everything failed with this error."""
-    response = APIS[ApiKey(type(request).__api_key__)].response()
-    _fill(response, request, version, code)
+    key = ApiKey(type(request).__api_key__)
+    response = APIS[key].response()
+    _fill(response, type(request)() if key in _WITHOUT_ITEMS else request, version, code)
+    if message is not None:
+        _set_message(response, message, version)
     return response
+
+
+def _set_message(response: Message, message: str, version: int) -> None:
+    """Sets the error messages of a response or of one of its items, if it has any."""
+    for field in type(response).__fields__:
+        if field.name == "error_message" and _has(field, version):
+            response.error_message = message  # type: ignore[attr-defined]
+        elif field.is_array and field.struct is not None and _has_error_code(field.struct, version):
+            for item in getattr(response, field.name) or ():
+                _set_message(item, message, version)
 
 
 def _fill(response: Message, requested: object, version: int, code: int) -> None:
@@ -54,6 +69,23 @@ def _fill(response: Message, requested: object, version: int, code: int) -> None
                 [] if has_own_error_code else _first_items(requested, version)
             )
             setattr(response, field.name, [_item(field.struct, item, version, code) for item in items])
+        elif field.is_array and field.struct is not None and (copied := _copied(field, requested, version)):
+            setattr(response, field.name, copied)
+
+
+def _copied(field: Field, requested: object, version: int) -> list[Message]:
+    """Returns the items of the request's list with the same name and the same fields, such as the entity of a quota."""
+    assert field.struct is not None
+    names = [each.name for each in field.struct.__fields__]
+    for candidate in _lists(requested, version):
+        if (
+            candidate.name == field.name
+            and candidate.struct is not None
+            and [each.name for each in candidate.struct.__fields__] == names
+        ):
+            struct = field.struct
+            return [struct(**{name: getattr(item, name) for name in names}) for item in getattr(requested, field.name)]
+    return []
 
 
 def _item(struct: MessageType, requested: object, version: int, code: int) -> Message:

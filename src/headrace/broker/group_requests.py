@@ -13,9 +13,10 @@ from typing import TypeVar
 from headrace.broker.apis import DEFERRED, HandlerResult
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext
+from headrace.broker.required_rights import denied
 from headrace.broker.rights import is_allowed
 from headrace.broker.yielding import InTurns
-from headrace.common.errors import GroupAuthorizationFailedError, KafkaError
+from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
 from headrace.security.acls import Operation, ResourceType
@@ -96,7 +97,7 @@ def run_group_operations(
 
         group_id = group_id_of(item)
         if needed is not None and not is_allowed(context, needed, ResourceType.GROUP, group_id):
-            finish(CoordinatorResponse(error=GroupAuthorizationFailedError()))
+            finish(CoordinatorResponse(error=denied(ResourceType.GROUP)))
             return
         partition = coordinators.group_partition(group_id)
         coordinators.groups.write(partition, lambda shard: operation(shard, item), finish)

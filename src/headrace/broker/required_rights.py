@@ -29,8 +29,22 @@ DENIED: dict[ResourceType, type[KafkaError]] = {
     ResourceType.USER: DelegationTokenAuthorizationFailedError,
 }
 """The error of a client without a right on a resource of this type."""
+_MESSAGES: dict[type[KafkaError], str] = {
+    TopicAuthorizationFailedError: "Topic authorization failed.",
+    GroupAuthorizationFailedError: "Group authorization failed.",
+    ClusterAuthorizationFailedError: "Cluster authorization failed.",
+    TransactionalIdAuthorizationFailedError: "Transactional Id authorization failed.",
+    DelegationTokenAuthorizationFailedError: "Delegation Token authorization failed.",
+}
+"""Kafka's sentences. They do not name the resource."""
 
 DENIED_OR_LEFT_OUT = "TOPIC_AUTHORIZATION_FAILED; left out if the request is for all topics"
+
+
+def denied(resource_type: ResourceType) -> KafkaError:
+    """Returns the error for a client without a right on a resource of this type."""
+    error = DENIED[resource_type]
+    return error(_MESSAGES[error])
 
 
 @dataclass(frozen=True, slots=True)

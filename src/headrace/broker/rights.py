@@ -2,7 +2,7 @@
 
 from headrace.broker.config_resources import ResourceType as ConfigResourceType
 from headrace.broker.dispatch import RequestContext
-from headrace.broker.required_rights import DENIED
+from headrace.broker.required_rights import denied
 from headrace.security.acls import CLUSTER_NAME, Operation, Resource, ResourceType
 
 _CONFIGS_OF_CLUSTER = (
@@ -24,7 +24,7 @@ def is_allowed(
 def check(context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
     """Raises the error of the resource type if the client may not do this."""
     if not is_allowed(context, operation, resource_type, name):
-        raise DENIED[resource_type]
+        raise denied(resource_type)
 
 
 def is_allowed_on_cluster(context: RequestContext, operation: Operation, *, audited: bool = True) -> bool:

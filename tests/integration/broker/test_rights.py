@@ -183,7 +183,9 @@ def _data(topic: str, records: bytes | None = None) -> dict[str, Any]:
 def setup() -> Iterator[Setup]:
     properties = {"node.id": NODE_ID, "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
     with EmbeddedBroker(properties) as broker:
-        yield Setup(broker)
+        setup = Setup(broker)
+        with setup.client:
+            yield setup
 
 
 NAMES = [each.name for each in rights_cases(Resources("secret", UNKNOWN_ID, "secret-group", "secret-transaction"))]

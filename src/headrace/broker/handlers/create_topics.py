@@ -138,7 +138,9 @@ class _Creation:
                 try:
                     specs.append(self._spec_of(topic))
                 except HeadraceError as error:
-                    self.results[topic.name] = _failed(topic.name, error)
+                    failed = self.results[topic.name] = _failed(topic.name, error)
+                    if isinstance(error, TopicAuthorizationFailedError) and not self._may_describe(topic.name):
+                        failed.topic_config_error_code = TopicAuthorizationFailedError.code
             await context.give_way()
         created = await self._topic_admin.create_topics(
             specs,
@@ -165,12 +167,15 @@ class _Creation:
             raise self._problem
         return spec
 
+    def _may_describe(self, name: str) -> bool:
+        return is_allowed_on_topic(self._context, Operation.DESCRIBE_CONFIGS, name, audited=False)
+
     def _apply_configs(self, spec: TopicSpec) -> None:
         # The store will notify this broker as well; this way the logs never use the defaults first.
         self._dynamic_config.set_topic_overrides(spec.name, spec.configs)
 
     def _describe(self, spec: TopicSpec, created: TopicAssignment) -> CreatableTopicResult:
-        if not is_allowed_on_topic(self._context, Operation.DESCRIBE_CONFIGS, spec.name, audited=False):
+        if not self._may_describe(spec.name):
             return CreatableTopicResult(
                 name=spec.name,
                 error_message=None,

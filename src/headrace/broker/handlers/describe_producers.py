@@ -8,7 +8,7 @@ from headrace.broker.apis import api
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.replica_manager import ReplicaManager
-from headrace.broker.required_rights import on_topic, requires
+from headrace.broker.required_rights import denied, on_topic, requires
 from headrace.broker.rights import TopicRights
 from headrace.broker.yielding import InTurns
 from headrace.cluster.metadata_image import MetadataImage
@@ -17,7 +17,6 @@ from headrace.common.errors import (
     HeadraceError,
     KafkaStorageError,
     NotLeaderForPartitionError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     code_of,
     message_of,
@@ -30,7 +29,7 @@ from headrace.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 from headrace.storage.log import Log
 
 _NO_TRANSACTION = -1
@@ -73,7 +72,7 @@ def _describe(
     try:
         check_topic_name(topic)
         if not rights.allows(topic):
-            raise TopicAuthorizationFailedError
+            raise denied(ResourceType.TOPIC)
         log = _find_log(config, image, replicas, topic, partition)
     except HeadraceError as error:
         return PartitionResponse(partition_index=partition, error_code=code_of(error), error_message=message_of(error))

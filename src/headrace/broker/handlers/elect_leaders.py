@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
-from headrace.broker.required_rights import on_cluster, requires
+from headrace.broker.required_rights import denied, on_cluster, requires
 from headrace.broker.rights import is_allowed_on_cluster
 from headrace.broker.topic_waits import wait_for_image
 from headrace.cluster.controller import Controller
@@ -21,7 +21,6 @@ from headrace.cluster.leader_election import Election
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.clock import Clock
 from headrace.common.errors import (
-    ClusterAuthorizationFailedError,
     InvalidRequestError,
     KafkaError,
     RequestTimedOutError,
@@ -35,7 +34,7 @@ from headrace.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from headrace.security.acls import Operation
+from headrace.security.acls import Operation, ResourceType
 
 _ELECTIONS = {0: Election.PREFERRED_REPLICA, 1: Election.UNCLEAN}
 
@@ -84,7 +83,7 @@ async def handle(
 
 
 async def _denied(context: RequestContext, requested: Iterable[TopicPartition]) -> ElectLeadersResponse:
-    error = ClusterAuthorizationFailedError()
+    error = denied(ResourceType.CLUSTER)
     response = await _response(context, dict.fromkeys(requested, error))
     response.error_code = error.code
     return response
