@@ -34,6 +34,7 @@ INTENDED = {
     "CREATE_PARTITIONS: version 0": "the sentence of the other APIs",
     "CREATE_PARTITIONS: version 3": "the sentence of the other APIs",
     "DESCRIBE_CLIENT_QUOTAS: a user": "an empty list instead of null",
+    "DESCRIBE_USER_SCRAM_CREDENTIALS: a user": "the result names the user",
     "LIST_PARTITION_REASSIGNMENTS: one partition": "Kafka repeats the partitions of the request, without replicas",
     **{
         f"{api}: type {resource}": ONLY_IN_KAFKA_4

@@ -42,7 +42,13 @@ Pair = tuple[Operation, ResourceType]
 TOPIC_DENIED = 29
 CODES = {error.code for error in DENIED.values()}
 ERROR_FIELDS = ("error_code", "partition_error_code")
-WITHOUT_RIGHTS = {key for key in ApiKey if key.name in ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE")}
+WITHOUT_RIGHTS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
 NEW_TOPIC = {ApiKey.CREATE_TOPICS, ApiKey.METADATA, ApiKey.DELETE_TOPICS}
 """APIs that create or delete the topic: each of their requests needs its own."""
 ALWAYS_DENIED = {"PRODUCE: a transaction of None", "ADD_PARTITIONS_TO_TXN: of a client, __consumer_offsets"}

@@ -281,6 +281,9 @@ def _cluster(resources: Resources) -> Iterator[RightsCase]:
     quota = {"entity": [{"entity_type": "user", "entity_name": "eve"}], "ops": [{"key": "request_percentage"}]}
     quota["ops"][0] |= {"value": 1.0, "remove": False}
     yield case("a user", ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [quota], "validate_only": False})
+    deletion = {"name": "eve", "mechanism": 1}
+    yield case("a user", ApiKey.ALTER_USER_SCRAM_CREDENTIALS, {"deletions": [deletion], "upsertions": []})
+    yield case("a user", ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": "eve"}]})
     component = {"entity_type": "user", "match_type": 0, "match": "eve"}
     yield case("a user", ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [component], "strict": False})
 
