@@ -73,6 +73,10 @@ TOOLS = {
         "headrace.cli.cluster.transactions:transactions",
         "List and describe transactions, and abort hanging ones.",
     ),
+    "storage": (
+        "headrace.cli.cluster.storage:storage",
+        "Add SCRAM credentials before the first start.",
+    ),
     "topics": ("headrace.cli.topics.topics:topics", "List, describe, create, alter and delete topics."),
     "zookeeper-server": (
         "headrace.cli.cluster.zookeeper_server:zookeeper_server",

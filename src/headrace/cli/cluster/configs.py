@@ -1,5 +1,5 @@
-"""`headrace configs`: configs of topics, brokers, groups and client metrics, and quotas of users, client ids and IP
-addresses, with the flags of `kafka-configs.sh`."""
+"""`headrace configs`: configs of topics, brokers, groups and client metrics, quotas of users, client ids and IP
+addresses, and SCRAM credentials of users, with the flags of `kafka-configs.sh`."""
 
 import re
 from collections.abc import Mapping, Sequence

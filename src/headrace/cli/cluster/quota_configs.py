@@ -1,4 +1,4 @@
-"""The part of `headrace configs` for users, client ids and IP addresses: their quotas.
+"""The part of `headrace configs` for users, client ids and IP addresses: quotas, and the SCRAM credentials of users.
 
 users clients ips      the entity types, alone, or users and clients together
 name                   None: all entities of the type; "": the default of all without an own quota
@@ -8,10 +8,11 @@ import ipaddress
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.cluster import scram_configs
 from headrace.cli.common.output import is_terminal, print_json, print_table, styled
 from headrace.cli.common.tool import Failure
 
@@ -44,15 +45,29 @@ def check_entities(entities: Sequence[Entity]) -> None:
 
 
 def alter(admin: "Admin", entities: Sequence[Entity], changes: Mapping[str, str | None]) -> None:
-    """Sets quotas, or removes them (None)."""
+    """Sets quotas and credentials, or removes them (None)."""
+    head, name = entities[0]
+    credentials, quotas = scram_configs.split(changes)
+    if credentials:
+        scram_configs.alter(admin, scram_configs.check_entities(entities), credentials)
+    if quotas:
+        _alter_quotas(admin, entities, quotas)
+    if name:
+        click.echo(f"Completed updating config for {head[:-1]} {name}.")
+    else:
+        click.echo(f"Completed updating default config for {head} in the cluster.")
+
+
+def _alter_quotas(admin: "Admin", entities: Sequence[Entity], changes: Mapping[str, str | None]) -> None:
     from headrace.client.admin.quota_types import ClientQuotaAlteration, ClientQuotaEntity
 
-    head, name = entities[0]
+    head = entities[0][0]
     keys = _IP_KEYS if head == "ips" else _CLIENT_KEYS
     unknown = [key for key in changes if key not in keys]
     if unknown:
         kinds = " and ".join(kind for kind, _ in entities)
-        raise click.UsageError(f"{', '.join(unknown)}: not a quota of {kinds}; expected {', '.join(keys)}")
+        expected = ", ".join((*keys, *(scram_configs.MECHANISMS if head == "users" else ())))
+        raise click.UsageError(f"{', '.join(unknown)}: not a quota of {kinds}; expected {expected}")
     ops = {key: None if value is None else _number(key, value) for key, value in changes.items()}
     removed = [key for key, value in ops.items() if value is None]
     if removed:
@@ -62,10 +77,6 @@ def alter(admin: "Admin", entities: Sequence[Entity], changes: Mapping[str, str 
             raise Failure(f"Invalid config(s): {','.join(missing)} is not set")
     entity = ClientQuotaEntity({TYPES[kind]: name or None for kind, name in entities})
     admin.alter_client_quotas([ClientQuotaAlteration(entity, ops)])
-    if name:
-        click.echo(f"Completed updating config for {head[:-1]} {name}.")
-    else:
-        click.echo(f"Completed updating default config for {head} in the cluster.")
 
 
 def _number(key: str, value: str) -> float:
@@ -79,10 +90,23 @@ def _number(key: str, value: str) -> float:
 
 
 def describe(admin: "Admin", entities: Sequence[Entity], as_json: bool) -> None:
-    """Prints the quotas of entities."""
+    """Prints the quotas of entities, and the SCRAM credentials of users."""
     quotas = _describe(admin, entities)
+    credentials = {}
+    if [kind for kind, _ in entities] == ["users"] and entities[0][1] != "":
+        credentials = scram_configs.describe(admin, entities[0][1])
     if as_json:
-        print_json([{"entity": entity.entries, "quotas": values} for entity, values in quotas.items()])
+        shown: list[dict[str, Any]] = [
+            {"entity": entity.entries, "quotas": values} for entity, values in quotas.items()
+        ]
+        shown += [
+            {
+                "entity": {"user": user},
+                "scram": {info.mechanism.sasl_name: info.iterations for info in description.credential_infos},
+            }
+            for user, description in credentials.items()
+        ]
+        print_json(shown)
         return
     for entity, values in quotas.items():
         names = entity.entries
@@ -91,8 +115,9 @@ def describe(admin: "Admin", entities: Sequence[Entity], as_json: bool) -> None:
             click.echo(styled(f"Quota configs for {subject}:", bold=True))
             print_table(("KEY", "VALUE"), [(key, _java_double(value)) for key, value in values.items()])
         else:
-            shown = ", ".join(f"{key}={_java_double(value)}" for key, value in values.items())
-            click.echo(f"Quota configs for {subject} are {shown}")
+            text = ", ".join(f"{key}={_java_double(value)}" for key, value in values.items())
+            click.echo(f"Quota configs for {subject} are {text}")
+    scram_configs.show(credentials)
 
 
 def _describe(admin: "Admin", entities: Sequence[Entity]) -> "dict[ClientQuotaEntity, dict[str, float]]":
