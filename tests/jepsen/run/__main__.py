@@ -6,6 +6,7 @@ Exits with 1 if the checker finds an anomaly, and with 2 if a run is not possibl
 import argparse
 import random
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -27,6 +28,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--directory", type=Path)
     options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):  # also where a shell ignores it, so that namespaces are removed
+        signal.signal(number, lambda *_: sys.exit("interrupted"))
     faults = tuple(name for name in options.faults.split(",") if name)
     if unknown := set(faults) - set(Faults.names()):
         parser.error(f"unknown faults {sorted(unknown)}; there are {', '.join(Faults.names())}")

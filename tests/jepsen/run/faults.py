@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.jepsen.run.machines import BrokerMachine, Cluster, Machine
 from tests.jepsen.run.network import Network
@@ -57,7 +58,7 @@ class Supervisor(threading.Thread):
 class Faults:
     """Injects faults into a cluster. `injected` counts them."""
 
-    def __init__(self, cluster: Cluster, network: Network, kinds: Sequence[str], seed: int):
+    def __init__(self, cluster: Cluster, network: Network, kinds: Sequence[str], seed: int, log_file: Path):
         self._cluster = cluster
         self._network = network
         self._random = random.Random(seed)
@@ -74,8 +75,7 @@ class Faults:
         self._chosen = [kind for kind in self._kinds if kind in kinds]
         self.supervisor = Supervisor(cluster)
         self.injected: Counter[str] = Counter()
-        self.log: list[str] = []
-        """What happened, with times."""
+        self.log_file = log_file
 
     @staticmethod
     def names() -> tuple[str, ...]:
@@ -94,16 +94,21 @@ class Faults:
                 kind = order.pop()
                 what, repair = self._kinds[kind]()
                 self.injected[kind] += 1
-                self.log.append(f"{now:8.1f} {kind}: {what}")
+                self._log(now, f"{kind}: {what}")
                 open_repairs.append(repair)
                 self._sleep(min(self._random.uniform(shortest, longest), seconds - now))
                 if self._random.random() < 0.75:
                     self._end(open_repairs)
+                    self._log(time.monotonic() - started, "repaired")
                     self._sleep(self._random.uniform(0.5, 3))
         finally:
             self._end(open_repairs)
             self._network.heal()
-        self.log.append(f"{time.monotonic() - started:8.1f} all faults are over")
+        self._log(time.monotonic() - started, "all faults are over")
+
+    def _log(self, seconds: float, what: str) -> None:
+        with self.log_file.open("a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {seconds:8.1f} {what}\n")
 
     @staticmethod
     def _sleep(seconds: float) -> None:

@@ -1,7 +1,8 @@
 """ZooKeeper and brokers, of Headrace or Apache Kafka 3.9, each on a machine of its own.
 
-A broker's data is on a small file system of its own, which can be filled up. Its clock is libfaketime's, if the run
-has clock faults: the offset is in a file, which the library reads every second.
+A broker's data is on a small file system of its own, which can be filled up. If the run has clock faults, the offset of
+a broker's clock is in a file. Headrace runs with `skewed_clock`, Kafka with libfaketime; both read the file again and
+again.
 """
 
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,6 +27,7 @@ from tests.jepsen.run.network import Network
 from tests.support.apache_kafka.broker import KafkaOnZooKeeper
 from tests.support.apache_kafka.jvm import apt_lock
 
+ROOT = Path(__file__).parents[3]
 PORT = 9092
 ZOOKEEPER_PORT = 2181
 DISK_BYTES = 256 << 20
@@ -120,7 +123,7 @@ class ZooKeeperMachine(Machine):
             "maxSessionTimeout": 60_000,
             "forceSync": "no",
         }
-        return _start_headrace("zookeeper-server", settings, self.log_file)
+        return _start_python(["headrace", "zookeeper-server"], settings, self.log_file)
 
     @property
     def connect(self) -> str:
@@ -135,10 +138,8 @@ class ZooKeeperMachine(Machine):
 
 
 class BrokerMachine(Machine):
-    """A broker. `clock` is the library that changes its clock, if any."""
-
     def __init__(
-        self, number: int, network: Network, directory: Path, properties: Mapping[str, object], clock: str | None
+        self, number: int, network: Network, directory: Path, properties: Mapping[str, object], *, has_own_clock: bool
     ):
         super().__init__(f"b{number}", network, directory)
         self.number = number
@@ -151,27 +152,18 @@ class BrokerMachine(Machine):
             "log.dirs": self.disk / "data",
             **properties,
         }
-        self._clock_file = self.directory / "clock"
+        self.clock_file = self.directory / "clock"
+        self.has_own_clock = has_own_clock
         self.set_clock(0)
-        self.environment = {} if clock is None else self._faketime(clock)
-
-    def _faketime(self, library: str) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": library,
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DONT_RESET": "1",
-        }
 
     @property
     def bootstrap(self) -> str:
         return f"{self.address}:{PORT}"
 
     def set_clock(self, offset_seconds: int) -> None:
-        temporary = self._clock_file.with_suffix(".new")
+        temporary = self.clock_file.with_suffix(".new")
         temporary.write_text(f"{offset_seconds:+d}s\n")
-        temporary.replace(self._clock_file)
+        temporary.replace(self.clock_file)
 
     def fill_disk(self) -> None:
         """Takes all the space that is left."""
@@ -190,23 +182,42 @@ class BrokerMachine(Machine):
 
 class HeadraceMachine(BrokerMachine):
     def start_process(self) -> "subprocess.Popen[bytes]":
-        return _start_headrace("server", self.properties, self.log_file, self.environment)
+        module = ["tests.jepsen.run.skewed_clock", str(self.clock_file)] if self.has_own_clock else ["headrace"]
+        return _start_python([*module, "server"], self.properties, self.log_file)
 
 
 class KafkaMachine(BrokerMachine):
     """A broker of Apache Kafka 3.9."""
 
     def start_process(self) -> "subprocess.Popen[bytes]":
-        broker = _KafkaProcess(self.disk / "data", self.properties, self.environment)
+        broker = _KafkaProcess(self.disk / "data", self.properties)
         broker.work_dir = self.directory / "work"
         broker.log_file = self.log_file
-        return broker.begin()
+        if not self.has_own_clock:
+            return broker.begin()
+        settings = {
+            "LD_PRELOAD": faketime_library(),
+            "FAKETIME_TIMESTAMP_FILE": str(self.clock_file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+        }
+        with _environment_lock:
+            os.environ.update(settings)
+            try:
+                return broker.begin()
+            finally:
+                for name in settings:
+                    del os.environ[name]
+
+
+_environment_lock = threading.Lock()
+"""The JVM inherits the environment of this process."""
 
 
 class _KafkaProcess(KafkaOnZooKeeper):
-    def __init__(self, data_dir: Path, properties: Mapping[str, object], environment: Mapping[str, str]):
+    def __init__(self, data_dir: Path, properties: Mapping[str, object]):
         super().__init__(data_dir, PORT, properties)
-        self.environment = environment
 
     def begin(self) -> "subprocess.Popen[bytes]":
         self.spawn(self.prepare(PORT, 0))
@@ -214,20 +225,12 @@ class _KafkaProcess(KafkaOnZooKeeper):
         return self._process
 
 
-def _start_headrace(
-    command: str, settings: Mapping[str, object], log_file: Path, environment: Mapping[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
-    arguments = [sys.executable, "-m", "headrace", command]
+def _start_python(module: list[str], settings: Mapping[str, object], log_file: Path) -> "subprocess.Popen[bytes]":
+    arguments = [sys.executable, "-m", *module]
     for key, value in settings.items():
         arguments += ["--override", f"{key}={value}"]
     with log_file.open("ab") as output:
-        return subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **(environment or {})},
-        )
+        return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
 
 
 class Cluster:
@@ -252,14 +255,13 @@ class Cluster:
             "auto.create.topics.enable": "false",
             "log.segment.bytes": 1 << 20,
         }
-        clock = faketime_library() if has_clock_faults else None
         make = HeadraceMachine if kind == "headrace" else KafkaMachine
         self.brokers: dict[int, BrokerMachine] = {}
         self._directory = directory
         self._network = network
         try:
             for number in range(1, brokers + 1):
-                self.brokers[number] = make(number, network, directory, properties, clock)
+                self.brokers[number] = make(number, network, directory, properties, has_own_clock=has_clock_faults)
         except BaseException:
             self.close()
             raise

@@ -272,7 +272,7 @@ def run(config: RunConfig, directory: Path) -> Report:
         ) as cluster,
     ):
         cluster.create_topics(list(TOPICS), PARTITIONS)
-        faults = Faults(cluster, network, config.faults, config.seed)
+        faults = Faults(cluster, network, config.faults, config.seed, directory / "faults.txt")
         workers = WorkerProcesses(config, cluster.bootstrap, directory)
         workers.start()
         try:
@@ -287,7 +287,6 @@ def run(config: RunConfig, directory: Path) -> Report:
         finally:
             workers.kill()
             faults.supervisor.stop()
-            (directory / "faults.txt").write_text("\n".join(faults.log) + "\n")
     history = merge(workers.histories())
     write_history(directory / "history.jsonl", history)
     report = _report(config, history, faults, workers, problems, finished_at)
