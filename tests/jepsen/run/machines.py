@@ -32,7 +32,7 @@ PORT = 9092
 ZOOKEEPER_PORT = 2181
 DISK_BYTES = 256 << 20
 PATIENCE_SECONDS = 300.0
-SESSION_TIMEOUT_MS = 4_000
+SESSION_TIMEOUT_MS = {"headrace": 4_000, "kafka": 10_000}
 KINDS = ("headrace", "kafka")
 _FAKETIME = "faketime/libfaketime.so.1"
 
@@ -240,7 +240,7 @@ class Cluster:
         self.zookeeper = ZooKeeperMachine("zk", network, directory)
         properties: dict[str, object] = {
             "zookeeper.connect": self.zookeeper.connect,
-            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS[kind],
             "default.replication.factor": 3,
             "min.insync.replicas": 2,
             "offsets.topic.replication.factor": 3,
