@@ -78,6 +78,8 @@ INTENDED = {
     "IncrementalAlterConfigs: an unknown operation": BETTER_CODE,
     "IncrementalAlterConfigs: an unknown broker config": "no plugin could use it, so it is a typing error",
     "IncrementalAlterConfigs: a config of one broker for all": "listeners cannot be changed dynamically yet",
+    "AlterClientQuotas: a user and an address": "Kafka's sentence has a typing error",
+    "AlterClientQuotas: no address": "host names are not supported",
     "Produce: a duplicate": OWN_TIMESTAMP,
     "Produce: a duplicate of the batch before": OWN_TIMESTAMP,
     "Fetch: a wrong isolation level": BETTER_CODE,

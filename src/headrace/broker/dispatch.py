@@ -36,7 +36,7 @@ from headrace.broker.error_responses import error_response
 from headrace.broker.long_requests import SHORT_ELEMENTS, LongRequests
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
-from headrace.broker.quotas.quotas import Quotas
+from headrace.broker.quotas.quotas import MutedConnections, Quotas
 from headrace.broker.required_rights import denied
 from headrace.broker.services import Services
 from headrace.broker.telemetry.client_telemetry import TelemetryClient
@@ -374,7 +374,7 @@ class RequestContext:
         """Reads nothing from the connection for the throttle time."""
         quotas = self._dispatcher.quotas
         if quotas is not None and not self.connection.closed:
-            quotas.mute(self.connection, self.throttle_ms)
+            quotas.muted.mute(self.connection, self.throttle_ms)
 
 
 @coroutine
@@ -474,6 +474,8 @@ class Dispatcher:
         """Lets only authenticated connections pass, on listeners with SASL. None: there are no such listeners."""
         self.quotas: Quotas | None = None
         """The quotas of clients. None if no client has one."""
+        self.muted: MutedConnections | None = None
+        """The connections of clients that have exceeded a quota."""
 
     def writable_topics(self, connection: ServerConnection) -> WritableTopics:
         """Returns the topics that the client of a connection may write to, according to earlier requests."""
@@ -516,6 +518,8 @@ class Dispatcher:
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:  # noqa: ARG002
         for operation in connection.context or ():
             operation.cancel()
+        if self.muted is not None:
+            self.muted.forget(connection)
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
         if connection.authentication is not None and (self.gate is None or not self.gate.admits(connection, frame)):

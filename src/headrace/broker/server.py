@@ -456,6 +456,7 @@ class Broker:
         self.dispatcher.gate = self.authentication_gate
         self.quotas.on_changed.append(self._quotas_changed)
         self._quotas_changed()
+        self.dispatcher.muted = self.quotas.muted
         limits = self.dynamic_config.limits(config.limits)
         self.dispatcher.hold_clients()
         control_plane = config.control.control_plane_listener_name

@@ -61,6 +61,7 @@ def all_cases(names: Names) -> list[Case]:
         *_sequences(names),
         *_cluster(),
         *_security(),
+        *_quotas(),
     ]
 
 
@@ -948,4 +949,58 @@ def _security() -> list[Case]:
         ),
         Case("CreateAcls: none", ApiKey.CREATE_ACLS, {"creations": []}),
         Case("DeleteAcls: none", ApiKey.DELETE_ACLS, {"filters": []}),
+    ]
+
+
+def _quotas() -> list[Case]:
+    def alter(name: str, entity: dict[str, str | None], validate_only: bool = True, **ops: float | None) -> Case:
+        entry = {
+            "entity": [{"entity_type": kind.replace("_", "-"), "entity_name": named} for kind, named in entity.items()],
+            "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops.items()],
+        }
+        request = {"entries": [entry], "validate_only": validate_only}
+        return Case(f"AlterClientQuotas: {name}", ApiKey.ALTER_CLIENT_QUOTAS, request)
+
+    def describe(name: str, *components: tuple[str, int, str | None], strict: bool = False) -> Case:
+        request = {
+            "components": [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components],
+            "strict": strict,
+        }
+        return Case(f"DescribeClientQuotas: {name}", ApiKey.DESCRIBE_CLIENT_QUOTAS, request)
+
+    exact, default, anything = range(3)
+    rate = {"producer_byte_rate": 1e12}
+    return [
+        alter("valid quotas", {"user": "a"}, producer_byte_rate=1024.0, request_percentage=12.5),
+        alter("nothing", {"user": "a"}),
+        alter("no entity", {}, **rate),
+        alter("an empty name", {"user": ""}, **rate),
+        alter("an unknown type", {"group": "g"}, **rate),
+        alter("a user and an address", {"user": "a", "ip": "10.0.0.1"}, connection_creation_rate=5.0),
+        alter("no address", {"ip": "no address"}, connection_creation_rate=5.0),
+        alter("an unknown key", {"user": "a"}, **{"retention.ms": 5.0}),
+        alter("an unknown key to remove", {"user": "a"}, **{"retention.ms": None}),
+        alter("a key of addresses", {"user": "a"}, connection_creation_rate=5.0),
+        alter("a key of users", {"ip": "10.0.0.1"}, **rate),
+        alter("a fraction", {"user": "a"}, producer_byte_rate=1.5),
+        alter("an almost whole number", {"user": "a"}, producer_byte_rate=1.0000001),
+        alter("a large number", {"ip": "10.0.0.1"}, connection_creation_rate=1e10),
+        alter("a user", {"user": "a b"}, False, **rate),
+        alter("a client id of a user", {"user": "a b", "client_id": None}, False, consumer_byte_rate=1e12),
+        alter("an address", {"ip": "10.0.0.1"}, False, connection_creation_rate=1e6),
+        describe("users", ("user", anything, None)),
+        describe("only users", ("user", anything, None), strict=True),
+        describe("a user", ("user", exact, "a b"), strict=True),
+        describe("default client ids of a user", ("user", exact, "a b"), ("client-id", default, None)),
+        describe("addresses", ("ip", anything, None)),
+        describe("an unknown address", ("ip", exact, "10.0.0.9")),
+        describe("an empty type", ("", anything, None)),
+        describe("an unknown type", ("group", anything, None)),
+        describe("a type twice", ("user", anything, None), ("user", exact, "a b")),
+        describe("users and addresses", ("user", anything, None), ("ip", anything, None)),
+        describe("an unknown match", ("user", 5, None)),
+        alter("removal", {"user": "a b"}, False, producer_byte_rate=None),
+        alter("removal of a client id's", {"user": "a b", "client_id": None}, False, consumer_byte_rate=None),
+        alter("removal of an address's", {"ip": "10.0.0.1"}, False, connection_creation_rate=None),
+        alter("removal of what is not set", {"user": "a b"}, False, producer_byte_rate=None),
     ]

@@ -67,7 +67,7 @@ async def handle(
                 await context.give_way()
     except HeadraceError as error:
         return DescribeClientQuotasResponse(error_code=code_of(error), error_message=message_of(error), entries=None)
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _component(component: ComponentData) -> FilterComponent:
@@ -75,8 +75,10 @@ def _component(component: ComponentData) -> FilterComponent:
         if component.match is None:
             raise InvalidRequestError("Unexpected null match of an exact filter component")
         return FilterComponent(component.match)
-    if component.match is not None or component.match_type not in list(MatchType):
-        raise InvalidRequestError(f"Unexpected match type {component.match_type} with match {component.match!r}")
+    if component.match_type not in list(MatchType):
+        raise InvalidRequestError(f"Unknown match type {component.match_type}")
+    if component.match is not None:
+        raise InvalidRequestError(f"Unexpected match {component.match!r} of a filter component that is not exact")
     return FilterComponent(is_any=component.match_type == MatchType.ANY)
 
 

@@ -36,12 +36,11 @@ _INTEGER_MAX = {"connection_creation_rate": 2**31 - 1}
 
 
 def check_entity(parts: Iterable[tuple[str, EntityName]]) -> ConfigEntity:
-    """Returns the stored entity of a request. Raises InvalidRequestError, or UnsupportedVersionError for an unknown
-    type, as Kafka does."""
+    """Returns the stored entity of a request. Raises InvalidRequestError."""
     entity: QuotaEntity = {}
     for kind, name in parts:
         if kind not in (USER, CLIENT_ID, IP):
-            raise UnsupportedVersionError(f"Unhandled client quota entity type: {kind}")
+            raise InvalidRequestError(f"Unhandled client quota entity type: {kind}")
         if kind in entity:
             raise InvalidRequestError(f"Duplicate {kind} in the quota entity")
         if name == "":
@@ -108,8 +107,11 @@ def _text(key: str, value: float, is_integer: bool) -> str:
         return str(float(value))
     whole = int(value + _EPSILON)
     highest = _INTEGER_MAX.get(key, 2**63 - 1)
-    if abs(whole - value) > _EPSILON or whole > highest:
-        raise InvalidRequestError(f"Configuration {key} must be a {'INT' if key in _INTEGER_MAX else 'LONG'} value")
+    if whole > highest:
+        kind = "an INT" if key in _INTEGER_MAX else "a LONG"
+        raise InvalidRequestError(f"Proposed value for {key} is too large for {kind}.")
+    if abs(whole - value) > _EPSILON:
+        raise InvalidRequestError(f"{key} cannot be a fractional value.")
     return str(whole)
 
 
@@ -136,16 +138,16 @@ class QuotaFilter:
         self._is_strict = is_strict
         for kind, component in components:
             if kind == "":
-                raise InvalidRequestError("Unexpected empty filter component entity type")
+                raise InvalidRequestError("Invalid empty entity type.")
             if kind not in (USER, CLIENT_ID, IP):
-                raise UnsupportedVersionError(f"Custom entity type '{kind}' not supported")
+                raise UnsupportedVersionError(f"Unsupported entity type {kind}")
             if kind in self.components:
-                raise InvalidRequestError(f"Duplicate {kind} filter component entity type")
+                raise InvalidRequestError(f"Entity type {kind} cannot appear more than once in the filter.")
             self.components[kind] = component
         if IP in self.components and len(self.components) > 1:
             raise InvalidRequestError(
-                "Invalid entity filter component combination, IP filter component should not be used with User or "
-                "ClientId filter component."
+                "Invalid entity filter component combination. IP filter component should not be used with user or "
+                "clientId filter component."
             )
 
     def matches(self, entity: QuotaEntity) -> bool:

@@ -21,7 +21,7 @@ from headrace.cluster import znodes
 from headrace.cluster.config_store import ConfigEntity
 from headrace.common.clock import Clock
 from headrace.common.metrics import Metrics
-from headrace.common.timing_wheel import Timer
+from headrace.common.timing_wheel import Timer, TimerEntry
 from headrace.net.connection import ServerConnection
 from headrace.protocol.apis import ApiKey
 
@@ -55,7 +55,7 @@ class Quotas:
         protected_listener: str | None = None,
     ):
         windows = config.windows
-        self._timer = timer
+        self.muted = MutedConnections(timer)
         self.produce = RateQuotas("produce", "producer_byte_rate", windows, clock, metrics)
         self.fetch = RateQuotas("fetch", "consumer_byte_rate", windows, clock, metrics)
         self.request = RateQuotas("request", "request_percentage", windows, clock, metrics, windows.sample_ms)
@@ -104,7 +104,36 @@ class Quotas:
         """Returns the quota of a request that creates or deletes partitions."""
         return self.mutations.of_request(user, client_id, is_strict)
 
+
+class MutedConnections:
+    """The connections from which nothing is read for a time. Owned by the broker's loop."""
+
+    def __init__(self, timer: Timer):
+        self._timer = timer
+        self._muted: dict[ServerConnection, TimerEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._muted)
+
     def mute(self, connection: ServerConnection, throttle_ms: int) -> None:
-        """Reads nothing from a connection for a time."""
-        connection.hold_requests()
-        self._timer.add(throttle_ms, connection.release_requests)
+        """Reads nothing from a connection for this time, or longer if it is muted for longer already."""
+        muted = self._muted.pop(connection, None)
+        entry = self._timer.add(throttle_ms, lambda: self._unmute(connection))
+        if muted is None:
+            connection.hold_requests()
+        elif muted.deadline_ms > entry.deadline_ms:
+            entry.cancel()
+            entry = muted
+        else:
+            muted.cancel()
+        self._muted[connection] = entry
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Forgets a closed connection: its throttle time may be long."""
+        entry = self._muted.pop(connection, None)
+        if entry is not None:
+            entry.cancel()
+
+    def _unmute(self, connection: ServerConnection) -> None:
+        del self._muted[connection]
+        connection.release_requests()

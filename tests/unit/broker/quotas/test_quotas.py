@@ -10,7 +10,7 @@ from headrace.broker import handlers
 from headrace.broker.apis import NO_REPLY, REGISTRY
 from headrace.broker.config.quotas import QuotaConfig
 from headrace.broker.dispatch import Dispatcher, RequestContext
-from headrace.broker.quotas.quotas import Quotas
+from headrace.broker.quotas.quotas import MutedConnections, Quotas
 from headrace.cluster.config_store import ConfigEntity
 from headrace.common.metrics import Metrics
 from headrace.common.principal import ANONYMOUS, Principal
@@ -70,6 +70,7 @@ class Setup:
         self.timer = Timer(self.clock)
         self.quotas = Quotas(QuotaConfig.from_properties(), self.clock, self.timer)
         self.dispatcher.quotas = self.quotas
+        self.dispatcher.muted = self.quotas.muted
         self.connection = Connection(ANONYMOUS)
 
     def limit(self, **quotas: float) -> None:
@@ -128,6 +129,8 @@ def test_request_time(monkeypatch: pytest.MonkeyPatch) -> None:
         # 50 % in 10 s are 5 %: (5 - 4) / 4 * 10 s, but at most one window. Old versions have no field for it.
         assert setup.response(0, version).throttle_time_ms == (1000 if version else 0)
         assert setup.connection.events[1:] == ["held"]
+        setup.advance(1000)
+        assert setup.connection.events[1:] == ["held", "released"]
 
 
 def test_requests_of_brokers_have_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +156,29 @@ def test_the_fast_path_serves_clients_without_a_quota(monkeypatch: pytest.Monkey
     setup.dispatcher.fast_produce = cast(Any, SimpleNamespace(handle=lambda *_: b"fast"))
     setup.send(ProduceRequest(acks=1), 7)
     assert (setup.connection.events == [b"fast"]) is not limited
+
+
+def test_closed_connections_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(monkeypatch, ApiKey.PRODUCE, lambda *_: ProduceResponse())
+    setup.limit(producer_byte_rate=1)
+    setup.send(ProduceRequest(acks=1), 7)
+    assert len(setup.quotas.muted) == len(setup.timer) == 1
+    setup.dispatcher.connection_lost(cast(ServerConnection, setup.connection), None)
+    assert len(setup.quotas.muted) == len(setup.timer) == 0
+    setup.advance(3_600_000)
+    assert setup.connection.events[1:] == ["held"]
+
+
+def test_the_longest_throttle_time_counts() -> None:
+    clock = ManualClock()
+    timer = Timer(clock)
+    muted = MutedConnections(timer)
+    connection = Connection(ANONYMOUS)
+    for throttle_ms in (100, 300, 200):
+        muted.mute(cast(ServerConnection, connection), throttle_ms)
+    assert connection.events == ["held"]
+    for ms, events in ((299, ["held"]), (1, ["held", "released"]), (1000, ["held", "released"])):
+        clock.advance(ms)
+        timer.advance()
+        assert connection.events == events
+    assert len(muted) == len(timer) == 0
