@@ -33,6 +33,8 @@ NOT_FOR_ADMINS = {
     ApiKey.ALLOCATE_PRODUCER_IDS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
 }
 """APIs for producers, consumers and group members, for connections and lookups, and between brokers."""
 REFUSED = {ApiKey.UPDATE_FEATURES}
