@@ -8,6 +8,7 @@ from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
 from headrace.security.credentials import SCRAM_MECHANISMS
 from headrace.security.jaas import JaasEntry, parse_jaas_for
+from headrace.security.kerberos import GssapiClient, KerberosIdentity, load_gssapi
 from headrace.security.oauth_login import make_token
 from headrace.security.oauth_tokens import RefreshingToken
 from headrace.security.oauthbearer import OAuthBearerClient
@@ -96,12 +97,18 @@ class SaslLogin:
         self._username, self._password, self._is_token = "", "", False
         self._scram_keys = ScramKeyCache()
         self._token: RefreshingToken | None = None
+        self._kerberos: KerberosIdentity | None = None
+        self._kerberos_host: str | None = None
         if self.name == PLAIN or self.name in SCRAM_MECHANISMS:
             self._set_password(config)
         elif self.name == OAUTHBEARER:
             self._token = make_token(config, self._jaas, clock)
         else:
-            raise ConfigError(f"sasl.mechanism={self.name} is not supported yet")
+            load_gssapi()
+            self._kerberos = KerberosIdentity.make(
+                self._jaas, config.kerberos_service_name, config.kerberos_principal, config.kerberos_keytab
+            )
+            self._kerberos_host = config.kerberos_domain_name
 
     def _set_password(self, config: SaslClientConfig) -> None:
         if self._jaas is not None:
@@ -113,7 +120,7 @@ class SaslLogin:
                 raise ConfigError(f"sasl.mechanism={self.name} needs {key}, or sasl.jaas.config")
         self._username, self._password = config.username or "", config.password or ""
 
-    async def mechanism(self, host: str) -> ClientMechanism:  # noqa: ARG002 - GSSAPI needs it
+    async def mechanism(self, host: str) -> ClientMechanism:
         """Returns a new exchange with the broker on a host. May fetch or refresh a token first.
 
         Raises SaslAuthenticationFailedError if there is no valid token.
@@ -121,6 +128,9 @@ class SaslLogin:
         if self._token is not None:
             token = await self._token.get()
             return OAuthBearerClient(token.value, token.extensions)
+        if self._kerberos is not None:
+            # Tickets are kept in memory under the name of this login, and end with the process.
+            return GssapiClient(self._kerberos, self._kerberos_host or host, f"MEMORY:headrace-{id(self)}")
         if self.name == PLAIN:
             return PlainClient(self._username, self._password)
         return ScramClient(

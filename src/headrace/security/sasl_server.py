@@ -8,6 +8,7 @@ from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError
 from headrace.security.credentials import SCRAM_MECHANISMS, CredentialStore, ScramCredential, TokenCredential
 from headrace.security.jaas import JaasEntry, parse_jaas_for
+from headrace.security.kerberos import GssapiServer, KerberosAcceptor, KerberosIdentity
 from headrace.security.oauth_keys import make_jwks_source
 from headrace.security.oauth_validator import ClaimRules, SignedTokenValidator, UnsecuredTokenValidator
 from headrace.security.oauthbearer import OAuthBearerServer
@@ -78,7 +79,7 @@ def make_server_mechanism_factory(
         return ServerMechanismFactory(lambda: ScramServer(scram, credentials, unknown_users, clock))
     if mechanism == OAUTHBEARER:
         return _oauthbearer(jaas, config, clock)
-    raise ConfigError(f"The SASL mechanism {mechanism} is not supported yet")
+    return _gssapi(jaas, config)
 
 
 def _plain(jaas: JaasEntry | None) -> ServerMechanismFactory:
@@ -89,6 +90,19 @@ def _plain(jaas: JaasEntry | None) -> ServerMechanismFactory:
         )
     users = PlainUsers(jaas)
     return ServerMechanismFactory(lambda: PlainServer(users))
+
+
+def _gssapi(jaas: JaasEntry | None, config: SaslServerConfig) -> ServerMechanismFactory:
+    given = {key: value for key, value in SERVER_KEYS.select(config.values).items() if value is not None}
+    values = SERVER_KEYS.parse(given)
+    identity = KerberosIdentity.make(
+        jaas,
+        values["sasl_kerberos_service_name"],
+        config.text("sasl.kerberos.principal") or None,
+        config.text("sasl.kerberos.keytab") or None,
+    )
+    acceptor = KerberosAcceptor(identity, values["sasl_kerberos_principal_to_local_rules"])
+    return ServerMechanismFactory(lambda: GssapiServer(acceptor))
 
 
 def _oauthbearer(jaas: JaasEntry | None, config: SaslServerConfig, clock: Clock) -> ServerMechanismFactory:
