@@ -22,6 +22,7 @@ TOOLS = {
     "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the cluster id."),
     "completion": ("headrace.cli.cluster.completion:completion", "Print a shell completion script."),
     "configs": ("headrace.cli.cluster.configs:configs", "Describe and alter configs of topics, brokers and groups."),
+    "console": ("headrace.cli.console.console:console", "Run the web console of one or more clusters."),
     "console-consumer": (
         "headrace.cli.records.console_consumer:console_consumer",
         "Print the records of a topic.",

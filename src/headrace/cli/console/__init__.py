@@ -1,0 +1,1 @@
+"""The tool that runs the web console."""
