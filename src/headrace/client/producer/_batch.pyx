@@ -391,8 +391,7 @@ cdef class FutureRecordMetadata:
             self._wait(timeout_ms)
         error = self._error()
         if error is not None:
-            # All records of a batch share the error: each `get` would add to its traceback.
-            raise error.with_traceback(None)
+            raise _copy(error)
         return self._metadata()
 
     def _wait(self, timeout_ms):
@@ -450,6 +449,19 @@ cdef class FutureRecordMetadata:
     def __repr__(self):
         state = "pending" if not self.is_done else "failed" if self.failed() else "succeeded"
         return f"FutureRecordMetadata({self.batch.tp}, {state})"
+
+
+def _copy(error):
+    """Returns a copy of a batch's error, without its traceback.
+
+    The traceback of a raised error has the frames of its callers. If it belonged to the error of the batch, they would
+    stay in memory together with the batch: the garbage collector does not see that a future in one of them refers to it.
+    """
+    cls = type(error)
+    copy = cls.__new__(cls, *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def _release(waiter):

@@ -345,3 +345,25 @@ def test_batch_closed_and_grown_concurrently_keeps_every_record_with_future() ->
     assert len(sent) == len(built)
     for future, value in sent:
         assert built[future.get(timeout_ms=0).offset] == value
+
+
+def test_raised_errors_leave_nothing_in_memory() -> None:
+    class Local:
+        """A local variable of the caller."""
+
+    alive: weakref.WeakSet[Local] = weakref.WeakSet()
+
+    def send_and_fail() -> None:
+        appender = OpenBatchAppender()
+        batch = appender.open()
+        future = appender.send("t", b"v")
+        local = Local()
+        alive.add(local)
+        batch.fail(InvalidRecordError("broken"))
+        with pytest.raises(InvalidRecordError, match="broken"):
+            future.get()
+        assert future.exception.__traceback__ is None
+
+    send_and_fail()
+    gc.collect()
+    assert not alive
