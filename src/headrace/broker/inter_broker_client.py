@@ -47,6 +47,7 @@ class InterBrokerClient:
             reconnect_backoff_ms=reconnect_backoff_ms,
             reconnect_backoff_max_ms=reconnect_backoff_max_ms,
             rebootstrap=False,
+            tls_errors_are_final=False,
             authenticate=authenticate,
         )
         self._nodes: dict[int, Node] = {}

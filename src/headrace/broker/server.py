@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from headrace.broker.batch_inflater import BatchInflater
 from headrace.broker.broker_state import BrokerLifecycle, BrokerState
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
+from headrace.broker.config.listener_security import ListenerSecurity
 from headrace.broker.config_resources import ConfigResources
 from headrace.broker.control.channel import ControllerChannel
 from headrace.broker.control.controlled_shutdown import controlled_shutdown
@@ -52,6 +53,7 @@ from headrace.broker.sasl_listeners import BrokerLogin, NoBrokerLogin, SaslMecha
 from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.services import Services
 from headrace.broker.telemetry.client_telemetry import ClientTelemetry
+from headrace.broker.tls_listeners import TlsListeners
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
@@ -70,7 +72,8 @@ from headrace.common.extras import requires_extra
 from headrace.common.ids import random_uuid
 from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
-from headrace.net.listeners import BoundListener, join_address
+from headrace.net.dialer import Dialer, TlsDialer
+from headrace.net.listeners import BoundListener, Listener, join_address
 from headrace.net.server import SocketServer
 from headrace.security.acl_authorizer import AclAuthorizer
 from headrace.security.acl_store import AclStore
@@ -93,6 +96,8 @@ _RESIGN_TIMEOUT_SECONDS = 5.0
 _CREATION_RETRY_MS = 10_000
 """How often the broker tries again to create logs for which there was no space or no file descriptor."""
 _QUOTA_EXPIRY_MS = 60_000
+_CERTIFICATE_CHECK_SECONDS = 2.0
+"""How often the broker looks whether files of certificates have changed."""
 
 
 class Broker:
@@ -125,6 +130,7 @@ class Broker:
     batch_inflater: BatchInflater
     telemetry: ClientTelemetry
     quotas: Quotas
+    tls_listeners: TlsListeners
 
     def __init__(self, config: BrokerConfig, environment: BrokerEnvironment | None = None):
         self.config = config
@@ -190,6 +196,7 @@ class Broker:
             await self._open_store(cleanup)
             self.lifecycle.enter(BrokerState.RECOVERY)
             await self._start_logs(cleanup)
+            await self._load_certificates(cleanup)
             self._create_inter_broker_client(cleanup)
             self._create_coordinators(cleanup)
             self._create_controller(cleanup)
@@ -283,6 +290,42 @@ class Broker:
         cleanup.push_async_callback(self._cancel_tasks)
         self.log_manager.on_directory_failed = self._directory_failed
 
+    async def _load_certificates(self, cleanup: AsyncExitStack) -> None:
+        """Reads the certificates of listeners with TLS."""
+
+        def load() -> None:
+            self.tls_listeners = TlsListeners(
+                self._listener_security(self.dynamic_config.security_of),
+                self._login_listeners,
+                f"Broker {self.node_id}",
+            )
+
+        await self.environment.run_in_thread_to_end(load)
+        if not self.tls_listeners.listeners:
+            return
+        self.dynamic_config.check_security = self._check_security
+        self.dynamic_config.on_broker_changed.append(self._certificates_changed)
+        cleanup.callback(self.dynamic_config.on_broker_changed.remove, self._certificates_changed)
+        self._certificate_watch = asyncio.create_task(self._watch_certificates())
+        cleanup.callback(self._certificate_watch.cancel)
+
+    def _listener_security(self, security_of: Callable[[Listener], ListenerSecurity]) -> dict[str, ListenerSecurity]:
+        return {listener.name: security_of(listener) for listener in self.config.listeners}
+
+    def _check_security(self, security_of: Callable[[Listener], ListenerSecurity]) -> None:
+        self.tls_listeners.check(self._listener_security(security_of))
+
+    def _certificates_changed(self, _: object) -> None:
+        self.tls_listeners.apply(self._listener_security(self.dynamic_config.security_of))
+
+    async def _watch_certificates(self) -> None:
+        """Reloads certificates whose files change."""
+        while True:
+            await asyncio.sleep(_CERTIFICATE_CHECK_SECONDS)
+            changed = await self.environment.run_in_thread(self.tls_listeners.read_file_states)
+            if changed:
+                self.tls_listeners.reload_changed_files(changed)
+
     def _create_inter_broker_client(self, cleanup: AsyncExitStack) -> None:
         for listener in self._login_listeners:
             login = broker_login(
@@ -305,13 +348,21 @@ class Broker:
         return InterBrokerClient(
             self.node_id,
             listener,
-            dialer=self.environment.dialer,
+            dialer=self._dialer_for(listener),
             random=self.random,
             request_timeout_ms=control.request_timeout_ms,
             setup_timeout_ms=control.setup_timeout_ms,
             setup_timeout_max_ms=control.setup_timeout_max_ms,
             authenticate=self._logins.get(listener),
         )
+
+    def _dialer_for(self, listener: str) -> Dialer:
+        if listener not in self.tls_listeners.listeners:
+            return self.environment.dialer
+        dialer = self.environment.dialer
+        if not isinstance(dialer, TlsDialer):
+            raise HeadraceError(f"Listener {listener} uses TLS, but {dialer!r} cannot connect with TLS")
+        return dialer.with_tls(partial(self.tls_listeners.client_context, listener))
 
     @property
     def _login_listeners(self) -> set[str]:
@@ -464,6 +515,7 @@ class Broker:
         self.server = self.environment.make_server(for_clients, self.dispatcher, limits, self.clock, self.metrics)
         self._set_connection_rates()
         self.server.rates = self.quotas.connections
+        self.server.tls = self.tls_listeners.listeners
         cleanup.push_async_exit(self._stop_serving)
         await self.server.start()
         if control_plane is not None:
@@ -473,6 +525,7 @@ class Broker:
                 for_controller, self.dispatcher, limits, self.clock, Metrics(self.clock)
             )
             cleanup.push_async_callback(server.close)
+            server.tls = self.tls_listeners.listeners
             await server.start()
             self.control_server = server
         self.dynamic_config.on_broker_changed.append(self._broker_configs_changed)

@@ -24,7 +24,13 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
-from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
+from headrace.net.errors import (
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    SslAuthenticationError,
+    UnknownBrokerIdError,
+)
 
 __all__ = [
     "Cancelled",
@@ -48,6 +54,7 @@ __all__ = [
     "NotAssignedError",
     "QuotaViolationError",
     "SerializationError",
+    "SslAuthenticationError",
     "StaleMetadata",
     "TooManyInFlightRequests",
     "TransactionAbortedError",

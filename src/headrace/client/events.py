@@ -28,13 +28,19 @@ from headrace.common.errors import (
     UnsupportedSaslMechanismError,
 )
 from headrace.net.broker_pool import Node
+from headrace.net.errors import SslAuthenticationError
 
 __all__ = ["ClientEvents", "LogEvent", "ThrottleEvent"]
 
 _logger = logging.getLogger(__name__)
 
 _WARNING_INTERVAL_SECONDS = 30.0
-_AUTHENTICATION_ERRORS = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
+_AUTHENTICATION_ERRORS = (
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    IllegalSaslStateError,
+    SslAuthenticationError,
+)
 _LOGGERS = ("headrace.client", "headrace.net")
 
 

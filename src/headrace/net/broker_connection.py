@@ -11,6 +11,7 @@ The loop that created the connection owns it: no other thread may call its metho
 
 import asyncio
 import logging
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
 from headrace.net.responses import ResponseMemory, ResponseReader, body_position
+from headrace.net.tls_errors import describe_for_client
 from headrace.net.transport import Frame, Part, frame_size
 from headrace.protocol import APIS, Api, ApiKey, Message, ProtocolError, decode, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -47,8 +49,8 @@ _error_code = struct.Struct(">h").unpack_from
 
 
 class ClientTransport(Protocol):
-    """The interface of a connection's transport: `headrace.net.transport.PlainClientTransport`, or the TLS transport of
-    `dialer`. `send` is called only while writing is not paused."""
+    """The interface of a connection's transport: `headrace.net.transport.PlainClientTransport`, or
+    `headrace.net.tls_transport.TlsTransport`. `send` is called only while writing is not paused."""
 
     def send(self, response: Frame) -> None: ...
 
@@ -91,6 +93,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
     ):
         self.node = node
         self.closed = False
+        self.tls_error: ssl.SSLError | None = None
+        """Why TLS ended the connection. With TLS 1.3 a client learns only after its handshake what the broker thinks of
+        its certificate."""
         self.versions: dict[int, tuple[int, int]] = {}
         """The lowest and highest version that the broker supports, by API key."""
         self._selected_versions: dict[tuple[int, int | None, int | None], int] = {}
@@ -278,8 +283,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        why = f": {error}" if error is not None else ""
-        self._fail(KafkaConnectionError(f"the connection to {self.node} was lost{why}{self._hint}", sent=True))
+        if isinstance(error, ssl.SSLError):
+            self.tls_error = error
+            why = f": {describe_for_client(error)}"
+        else:
+            why = f": {error}{self._hint}" if error is not None else self._hint
+        self._fail(KafkaConnectionError(f"the connection to {self.node} was lost{why}", sent=True))
 
     # ---- sending and receiving
 

@@ -22,10 +22,11 @@ from headrace.common.errors import KafkaError
 from headrace.common.ids import Random
 from headrace.net.broker_connection import BrokerConnection, ResponseFuture
 from headrace.net.dialer import Dialer
-from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, describe_os_error
+from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, SslAuthenticationError, describe_os_error
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
 from headrace.net.responses import ResponseMemory
+from headrace.net.tls_errors import is_permanent
 from headrace.protocol import Message
 
 _logger = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class NetConfig:
     max_response_bytes: int = 100_000_000
     rebootstrap: bool = True
     """If True, the client returns to the bootstrap addresses when no known broker is reachable."""
+    tls_errors_are_final: bool = True
+    """If True, wrong certificates raise SslAuthenticationError. Otherwise the broker cannot be reached for now."""
     authenticate: Callable[[BrokerConnection], Awaitable[float | None]] | None = None
     """The hook for SASL: called on a new connection after the API versions are known, before other requests. Returns
     the seconds after which the connection must authenticate again (KIP-368), or None for never."""
@@ -247,6 +250,10 @@ class BrokerLink:
                 if isinstance(error, TimeoutError):
                     text = f"could not connect to {self.node}: not established within {timeout_ms:.0f} ms"
                     raise self._failed(KafkaConnectionError(text)) from None
+                tls_error = connection.tls_error or error
+                if config.tls_errors_are_final and isinstance(tls_error, OSError) and is_permanent(tls_error):
+                    text = f"could not connect to {self.node}: {describe_os_error(tls_error)}"
+                    raise self._failed(SslAuthenticationError(text)) from error
                 if isinstance(error, OSError):
                     text = f"could not connect to {self.node}: {describe_os_error(error)}"
                     raise self._failed(KafkaConnectionError(text)) from error

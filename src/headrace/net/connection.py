@@ -148,6 +148,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_holds",
         "_last_active",
         "_loop",
+        "_made",
         "_pending_seen",
         "_queued_bytes",
         "_request_holds",
@@ -207,6 +208,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._active = True
         self._last_active = now
         self._pending_seen = 0
+        self._made = False
+        """True once the handler knows the connection: after the TLS handshake, if there is one."""
 
     def __str__(self) -> str:
         return f"{join_address(*self.peer)} on {self.listener_name}"
@@ -288,8 +291,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # ---- called by the transport
 
+    def handshake_started(self, transport: ResponseTransport) -> None:
+        """The connection does not exist for the handler until `connection_made`."""
+        self._transport = transport
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._made = True
         try:
             self._handler.connection_made(self)
         except Exception:
@@ -338,6 +346,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closed()
         self._server.connection_lost(self)
+        if not self._made:
+            return
         try:
             self._handler.connection_lost(self, error)
         except Exception:

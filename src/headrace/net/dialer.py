@@ -7,10 +7,13 @@ attempt. A dead address therefore delays only some of the attempts.
 import asyncio
 import socket
 import ssl
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 from headrace.net.broker_connection import BrokerConnection
-from headrace.net.transport import IN_MEMORY, Frame, PlainClientTransport
+from headrace.net.tls_channel import TlsChannel
+from headrace.net.tls_transport import TlsTransport
+from headrace.net.transport import PlainClientTransport
 
 _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -24,18 +27,30 @@ class Dialer(Protocol):
     async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None: ...
 
 
+@runtime_checkable
+class TlsDialer(Dialer, Protocol):
+    """A dialer that can also connect with TLS."""
+
+    def with_tls(self, tls: Callable[[], ssl.SSLContext]) -> Dialer:
+        """Returns a dialer that connects with TLS. `tls` returns the current context."""
+
+
 class SocketDialer:
     """Connects with sockets, optionally with TLS."""
 
     def __init__(
         self,
-        ssl_context: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ):
-        self._ssl_context = ssl_context
+        """`tls`: a context, or a function that returns the current one, if certificates can be reloaded."""
+        self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
+
+    def with_tls(self, tls: Callable[[], ssl.SSLContext]) -> "SocketDialer":
+        return SocketDialer(tls, self._send_buffer_bytes, self._receive_buffer_bytes)
 
     async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None:
         loop = asyncio.get_running_loop()
@@ -76,62 +91,45 @@ class SocketDialer:
     async def _hand_over(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, host: str, connection: BrokerConnection
     ) -> None:
-        if self._ssl_context is None:
+        context = self._tls() if callable(self._tls) else self._tls
+        if context is None:
             connection.connection_made(PlainClientTransport(loop, sock, connection))
             return
-        # From here on asyncio owns the socket, even if this fails.
-        await loop.create_connection(
-            lambda: _TlsProtocol(connection), sock=sock, ssl=self._ssl_context, server_hostname=host
-        )
+        await _open_tls(loop, sock, host, context, connection)
 
 
-class _TlsProtocol(asyncio.BufferedProtocol):
-    """Adapts asyncio's TLS transport to a connection, which expects a `PlainClientTransport`."""
+async def _open_tls(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    host: str,
+    context: ssl.SSLContext,
+    connection: BrokerConnection,
+) -> None:
+    """Completes the handshake and connects the connection. The certificate must match the host, if the context checks
+    it."""
+    ready: asyncio.Future[None] = loop.create_future()
 
-    def __init__(self, connection: BrokerConnection):
-        self._connection = connection
+    def opened() -> None:
+        connection.connection_made(transport)
+        if not ready.done():
+            ready.set_result(None)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._connection.connection_made(_TlsTransport(transport))
+    def failed(error: Exception | None) -> None:
+        if not ready.done():
+            ready.set_exception(error or ConnectionAbortedError("the connection was closed during the TLS handshake"))
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._connection.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._connection.buffer_updated(nbytes)
-
-    def eof_received(self) -> bool:
-        return self._connection.eof_received()
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
-
-
-class _TlsTransport:
-    """asyncio's transport, with `send`."""
-
-    def __init__(self, transport: asyncio.Transport):
-        self._transport = transport
-        self.abort = transport.abort
-
-    def resume_reading(self) -> None:
-        """Does nothing: asyncio's transport reads from the start."""
-
-    def wake_at(self, size: int) -> None:
-        """Does nothing: TLS delivers records of at most 16 KB."""
-
-    def send(self, frame: Frame) -> None:
-        if isinstance(frame, IN_MEMORY):
-            self._transport.write(frame)
-        else:
-            self._transport.writelines([part for part in frame if isinstance(part, IN_MEMORY)])
+    try:
+        channel = TlsChannel(context, server_side=False, server_hostname=host)
+    except ValueError as error:
+        sock.close()
+        raise OSError(f"invalid host name {host!r} for TLS: {error}") from None
+    transport = TlsTransport(loop, sock, connection, channel, on_open=opened, on_failed=failed, delivers_rest=True)
+    transport.start()
+    try:
+        await ready
+    except asyncio.CancelledError:
+        transport.abort()
+        raise
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Address]:

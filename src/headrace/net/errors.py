@@ -1,21 +1,20 @@
 """Errors of connections to brokers, which have no protocol code."""
 
 import os
-import re
 import socket
 import ssl
 
-from headrace.common.errors import InvalidMetadataError, NetworkExceptionError, UnsupportedVersionError
+from headrace.common.errors import InvalidMetadataError, KafkaError, NetworkExceptionError, UnsupportedVersionError
+from headrace.net.tls_errors import TlsHandshakeError, describe_for_client
 
 __all__ = [
     "IncompatibleBrokerVersion",
     "KafkaConnectionError",
     "NodeNotReadyError",
+    "SslAuthenticationError",
     "UnknownBrokerIdError",
     "describe_os_error",
 ]
-
-_SSL_SOURCE = re.compile(r"\s*\(_ssl\.c:\d+\)")
 
 
 class KafkaConnectionError(InvalidMetadataError):
@@ -35,6 +34,10 @@ class NodeNotReadyError(KafkaConnectionError):
     """No connection to the broker can take a request now."""
 
 
+class SslAuthenticationError(KafkaError):
+    """Client and broker do not accept each other's TLS certificate or settings. Another attempt would fail likewise."""
+
+
 class UnknownBrokerIdError(KafkaConnectionError):
     """No broker with this id is known; a metadata refresh may add it."""
 
@@ -45,8 +48,8 @@ class IncompatibleBrokerVersion(UnsupportedVersionError):
 
 def describe_os_error(error: OSError) -> str:
     """Returns the reason of a failed connection without numbers of errors and lines: `Connection refused`."""
-    if isinstance(error, ssl.SSLError):
-        return _SSL_SOURCE.sub("", str(error.strerror or error.args[0]))
+    if isinstance(error, ssl.SSLError | TlsHandshakeError):
+        return describe_for_client(error)
     if isinstance(error, socket.gaierror):
         return str(error.strerror)
     if error.errno is not None and error.errno > 0:

@@ -13,6 +13,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from headrace.net._send_parts import send_parts
 from headrace.net.transport import Part
@@ -24,7 +25,7 @@ STALLED_MS = 20
 MOST_MS = 200
 """A response that takes longer goes back to the loop, so that other responses get the thread."""
 
-_Job = tuple[int, list[Part], int, Callable[[int, int], None]]
+_Job = tuple[Callable[[], tuple[int, int]], Callable[[int, int], None]]
 
 
 class SenderThreads:
@@ -43,23 +44,27 @@ class SenderThreads:
 
         The socket must stay open until then. Call it only if a thread is idle.
         """
+        self.submit_work(partial(send_parts, fd, parts, sent_of_first, STALLED_MS, MOST_MS), on_done)
+
+    def submit_work(self, work: Callable[[], tuple[int, int]], on_done: Callable[[int, int], None]) -> None:
+        """Runs work that sends, and returns what `submit` passes to `on_done`. Call it only if a thread is idle."""
         if len(self._threads) < self._size and len(self._threads) == self._size - self.idle:
             thread = threading.Thread(target=self._run, name=f"sender-{len(self._threads)}", daemon=True)
             thread.start()
             self._threads.append(thread)
         self.idle -= 1
-        self._jobs.put((fd, parts, sent_of_first, on_done))
+        self._jobs.put((work, on_done))
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            fd, parts, sent_of_first, on_done = job
+            work, on_done = job
             try:
-                sent, error = send_parts(fd, parts, sent_of_first, STALLED_MS, MOST_MS)
+                sent, error = work()
             except Exception:
                 _logger.exception("Closing a connection: sending a response failed with an internal error")
                 sent, error = 0, errno.EIO
             self._loop.call_soon_threadsafe(self._done, on_done, sent, error)
-            del job, parts, on_done  # they keep files open
+            del job, work, on_done  # they keep files open
 
     def _done(self, on_done: Callable[[int, int], None], sent: int, error: int) -> None:
         self.idle += 1

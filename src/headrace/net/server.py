@@ -10,12 +10,18 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace.common.clock import Clock
+from headrace.common.errors import HeadraceError
 from headrace.common.logs import RateLimitedLog
 from headrace.common.metrics import Metrics
+from headrace.common.principal import Principal
 from headrace.net.admission import Admission, ConnectionRates
 from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.limits import Limits
@@ -30,7 +36,10 @@ from headrace.net.listeners import (
 from headrace.net.receive_memory import BufferHolder, ReceiveMemory
 from headrace.net.senders import SenderThreads
 from headrace.net.stalled_requests import StalledRequests, describe_request
-from headrace.net.transport import PlainTransport
+from headrace.net.tls_channel import TlsChannel
+from headrace.net.tls_errors import describe_for_server
+from headrace.net.tls_transport import HANDSHAKE_SECONDS, TlsTransport
+from headrace.net.transport import NETWORK_ERRORS, PlainTransport
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +47,8 @@ RESERVED_FILES = 256
 """The file descriptors reserved for other uses than connections."""
 SENDER_THREADS = 3
 """As many as Apache Kafka has network threads (`num.network.threads`)."""
+HANDSHAKE_THREADS = 2
+"""The threads that compute TLS handshakes."""
 _ACCEPTS_PER_TURN = 16
 """More at a time would be no faster, and would delay other connections."""
 _ACCEPT_RETRY_SECONDS = 1.0
@@ -52,6 +63,17 @@ class _Listening:
 
     name: str
     sock: socket.socket
+
+
+class TlsListener(Protocol):
+    """The TLS settings of a listener: `headrace.security.tls_listener.TlsListener`."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context of new connections. It changes when certificates are reloaded."""
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        """Returns who the owner of a client certificate is; None: the client has none. Raises HeadraceError."""
 
 
 class SocketServer:
@@ -99,6 +121,10 @@ class SocketServer:
         self._stalled = StalledRequests(self.memory)
         self.rates: ConnectionRates | None = None
         """Limits the rates of new connections, if given."""
+        self.tls: Mapping[str, TlsListener] = {}
+        """The listeners with TLS, by name. Set it before `start`."""
+        self.failed_handshakes = 0
+        self._handshakes: ThreadPoolExecutor | None = None
         self._admission = Admission()
         self._per_ip: dict[str, int] = {}
         self._per_listener: dict[str, int] = {}
@@ -117,6 +143,11 @@ class SocketServer:
         """Opens all listeners. Raises BindError and opens none if one of them fails."""
         self._loop = asyncio.get_running_loop()
         self._senders = SenderThreads(self._loop, SENDER_THREADS)
+        for listener in self._listeners:
+            if listener.uses_tls and listener.name not in self.tls:
+                raise HeadraceError(f"Listener {listener} uses TLS, but the server has no certificate for it")
+        if self.tls:
+            self._handshakes = ThreadPoolExecutor(HANDSHAKE_THREADS, "tls-handshake")
         try:
             self._open_listeners()
         except BaseException:
@@ -228,7 +259,52 @@ class SocketServer:
         if not OPTIONS_ARE_INHERITED:
             set_connection_options(sock)
         connection = self._add_connection(peer, listener_name)
-        connection.connection_made(PlainTransport(self._loop, sock, connection, self._senders))
+        tls = self.tls.get(listener_name)
+        if tls is None:
+            connection.connection_made(PlainTransport(self._loop, sock, connection, self._senders))
+        else:
+            self._start_tls(tls, sock, connection)
+
+    def _start_tls(self, tls: TlsListener, sock: socket.socket, connection: ServerConnection) -> None:
+        """Begins the handshake. The handler gets the connection when it is complete."""
+
+        def opened() -> None:
+            if not connection.needs_sasl:
+                try:
+                    connection.principal = tls.principal(transport.channel.peer_certificate)
+                except HeadraceError as error:
+                    self._handshake_failed(connection, error)
+                    transport.abort()
+                    return
+            connection.connection_made(transport)
+
+        def failed(error: Exception | None) -> None:
+            if error is not None:
+                self._handshake_failed(connection, error)
+            connection.connection_lost(error)
+
+        transport = TlsTransport(
+            self._loop,
+            sock,
+            connection,
+            TlsChannel(tls.context, server_side=True),
+            on_open=opened,
+            on_failed=failed,
+            senders=self._senders,
+            executor=self._handshakes,
+        )
+        connection.handshake_started(transport)
+        transport.start(
+            HANDSHAKE_SECONDS if self.limits.idle_ms < 0 else min(HANDSHAKE_SECONDS, self.limits.idle_ms / 1000)
+        )
+
+    def _handshake_failed(self, connection: ServerConnection, error: Exception) -> None:
+        self.failed_handshakes += 1
+        if isinstance(error, OSError) and error.errno in NETWORK_ERRORS and not isinstance(error, ssl.SSLError):
+            _logger.debug("Connection %s: lost during the TLS handshake: %s", connection, error)
+            return
+        reason = describe_for_server(error)
+        self._problems.log(f"tls {reason}", f"Failed TLS handshake with {connection}: {reason}")
 
     def _add_connection(self, peer: Address, listener_name: str) -> ServerConnection:
         now = self._clock.monotonic()
@@ -322,6 +398,8 @@ class SocketServer:
                 connection.close("the server stops")
             await self._all_lost
         await self._loop.run_in_executor(None, self._senders.close)
+        if self._handshakes is not None:
+            self._handshakes.shutdown(wait=False)
         self.memory.trim()
 
     # ---- called by connections
@@ -396,6 +474,7 @@ class SocketServer:
         metrics.gauge("net_connections_rejected_total", lambda: self.rejected)
         metrics.gauge("net_connections_throttled_total", lambda: self._admission.throttled)
         metrics.gauge("net_connections_idle_closed_total", lambda: self.idle_closed)
+        metrics.gauge("net_tls_handshakes_failed_total", lambda: self.failed_handshakes)
         metrics.gauge("net_stalled_requests_dropped_total", lambda: self.stalled_dropped)
         metrics.gauge("net_request_memory_bytes", lambda: self.memory.held_bytes)
         metrics.gauge("net_invalid_frames_total", lambda: self.invalid_frames)

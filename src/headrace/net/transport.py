@@ -5,7 +5,7 @@ Reasons not to use asyncio's transport:
 - Its buffer cannot hold file slices. It owns the socket's write events, so `sendfile` would need private attributes.
 - An idle connection takes 2.0 KB with it, and 1.2 KB with this one.
 
-TLS can still use asyncio's transport: the protocol sees no difference.
+`tls_transport` has the transport for TLS.
 
 The protocol calls `send` only while nothing is pending. The transport calls `pause_writing` when bytes are pending, and
 `resume_writing` when they are sent.
@@ -46,7 +46,7 @@ def _can_wait() -> bool:
 
 
 _CAN_WAIT = _can_wait()
-_NETWORK_ERRORS = {
+NETWORK_ERRORS = {
     errno.EPIPE,
     errno.ECONNRESET,
     errno.ECONNABORTED,
@@ -102,6 +102,8 @@ class Senders(Protocol):
     idle: int
 
     def submit(self, fd: int, parts: list[Part], sent_of_first: int, on_done: Callable[[int, int], None]) -> None: ...
+
+    def submit_work(self, work: Callable[[], tuple[int, int]], on_done: Callable[[int, int], None]) -> None: ...
 
 
 class ShortSliceError(Exception):
@@ -222,20 +224,23 @@ class PlainTransport(asyncio.Transport):
             self.pending_bytes = frame_size(frame)
             if not self._pump():
                 return
-        if self._parts:
-            self._protocol.pause_writing()
-            if not self._hand_over():
-                self._await_writable()
+        if self.pending_bytes:
+            self._pending_after_send()
+
+    def _pending_after_send(self) -> None:
+        self._protocol.pause_writing()
+        if not self._hand_over():
+            self._await_writable()
 
     def _await_writable(self) -> None:
         self._writing = True
         self._loop.add_writer(self._fd, self._write_ready)
 
     def _write_ready(self) -> None:
-        if self._pump() and (not self._parts or self._hand_over()):
+        if self._pump() and (not self.pending_bytes or self._hand_over()):
             self._writing = False
             self._loop.remove_writer(self._fd)
-            if not self._parts:
+            if not self.pending_bytes:
                 self._all_sent()
 
     def _all_sent(self) -> None:
@@ -263,7 +268,7 @@ class PlainTransport(asyncio.Transport):
             self._sending_failed(ShortSliceError(f"a file ended, {self.pending_bytes} bytes of a response are missing"))
         elif error_number:
             self._sending_failed(OSError(error_number, os.strerror(error_number)))
-        elif self._parts:
+        elif self.pending_bytes:
             self._await_writable()
         else:
             self._all_sent()
@@ -285,7 +290,7 @@ class PlainTransport(asyncio.Transport):
         turn = TURN_BYTES
         try:
             while parts and turn > 0:
-                part = parts[-1] if self._sent else _join_next(parts)
+                part = parts[-1] if self._sent else join_next(parts)
                 if isinstance(part, IN_MEMORY):
                     # MSG_MORE: keep the start of a frame until the records that follow.
                     data = memoryview(part)[self._sent :] if self._sent else part
@@ -305,7 +310,7 @@ class PlainTransport(asyncio.Transport):
 
     def _sending_failed(self, error: Exception) -> None:
         """Closes the connection: a part of the frame is sent, so nothing may follow it."""
-        if not (isinstance(error, OSError) and error.errno in _NETWORK_ERRORS):
+        if not (isinstance(error, OSError) and error.errno in NETWORK_ERRORS):
             expected = isinstance(error, OSError | ShortSliceError)
             _logger.error(
                 "Closing a connection: sending a response failed midway: %s",
@@ -328,7 +333,7 @@ class PlainTransport(asyncio.Transport):
             return
         self.pause_reading()
         self._closing = True
-        if not self._parts:
+        if not self.pending_bytes:
             self._drop(None)
 
     def abort(self) -> None:
@@ -396,7 +401,7 @@ def frame_size(frame: Frame) -> int:
     return len(frame) if isinstance(frame, IN_MEMORY) else sum(map(len, frame))
 
 
-def _join_next(parts: list[Part]) -> Part:
+def join_next(parts: list[Part]) -> Part:
     """Joins the next small parts into one; returns the next part."""
     run: list[bytes | bytearray | memoryview] = []
     size = 0

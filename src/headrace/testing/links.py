@@ -10,13 +10,14 @@ of clients are not affected.
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from headrace.common.errors import HeadraceError
 from headrace.net.broker_connection import BrokerConnection
-from headrace.net.dialer import Dialer, SocketDialer
+from headrace.net.dialer import Dialer, SocketDialer, TlsDialer
 from headrace.net.transport import Frame, frame_size
 
 STORE = "store"
@@ -89,9 +90,18 @@ class LinkDialer:
         self._changed = asyncio.Event()
 
     async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None:
+        await self.dial_with(self._dialer, host, port, attempt, connection)
+
+    def with_tls(self, tls: Callable[[], ssl.SSLContext]) -> "Dialer":
+        if not isinstance(self._dialer, TlsDialer):
+            raise HeadraceError("this dialer cannot connect with TLS")
+        return _SecuredLinkDialer(self, self._dialer.with_tls(tls))
+
+    async def dial_with(self, dialer: Dialer, host: str, port: int, attempt: int, connection: BrokerConnection) -> None:
+        """Connects with another dialer, through the same links."""
         peer = self._node_at(port)
         if peer is None:
-            await self._dialer.dial(host, port, attempt, connection)
+            await dialer.dial(host, port, attempt, connection)
             return
         while self._links.is_blocked(self._node, peer) or self._links.is_blocked(peer, self._node):
             changed = self._changed
@@ -99,7 +109,7 @@ class LinkDialer:
         linked = LinkedConnection(self, connection, peer)
         self._connections.add(linked)
         try:
-            await self._dialer.dial(host, port, attempt, linked)  # type: ignore[arg-type]
+            await dialer.dial(host, port, attempt, linked)  # type: ignore[arg-type]
         except BaseException:
             self._connections.discard(linked)
             raise
@@ -124,6 +134,17 @@ class LinkDialer:
 
     def forget(self, connection: "LinkedConnection") -> None:
         self._connections.discard(connection)
+
+
+class _SecuredLinkDialer:
+    """Connects with TLS, through the links of another dialer."""
+
+    def __init__(self, links: LinkDialer, dialer: Dialer):
+        self._links = links
+        self._dialer = dialer
+
+    async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None:
+        await self._links.dial_with(self._dialer, host, port, attempt, connection)
 
 
 class LinkedConnection:

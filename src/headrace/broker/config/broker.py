@@ -169,7 +169,7 @@ OWN_KEYS = ConfigTable(
             "listener.security.protocol.map",
             ConfigType.STRING,
             "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-            "The security protocol of each listener: PLAINTEXT or SSL; SASL is not supported yet. (Dynamic in Kafka.)",
+            "The security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. (Dynamic in Kafka.)",
             dynamic=False,
         ),
         ConfigKey(

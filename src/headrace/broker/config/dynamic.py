@@ -15,20 +15,29 @@ change. Another version may have stored values that are invalid here. They are l
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS, parse_per_ip_overrides
 from headrace.broker.config.kafka_only import DYNAMIC_WITHOUT_EFFECT, NO_EFFECT
-from headrace.broker.config.listener_security import check_prefixed, split_prefixed, values_by_listener
+from headrace.broker.config.listener_security import (
+    DYNAMIC_TLS_KEYS,
+    ListenerSecurity,
+    check_prefixed,
+    prefixed_key,
+    security_of,
+    split_prefixed,
+    values_by_listener,
+)
 from headrace.broker.config.listeners import parse_listeners
 from headrace.broker.config.quotas import CONNECTION_KEYS
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.config import ConfigTable
 from headrace.common.errors import ConfigError, InvalidConfigurationError, InvalidRequestError
 from headrace.net.limits import Limits
+from headrace.net.listeners import Listener
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 
 _logger = logging.getLogger(__name__)
@@ -80,6 +89,8 @@ class DynamicConfig:
         """Called with the new configs of topics whose configs may have changed."""
         self.on_broker_changed: list[Callable[[Mapping[str, Any]], object]] = []
         """Called with the new values of broker keys that changed (see `limits` and `manager`)."""
+        self.check_security: Callable[[Callable[[Listener], ListenerSecurity]], None] | None = None
+        """Raises ConfigError if listeners cannot get changed certificates. Called with the settings by listener."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -203,6 +214,10 @@ class DynamicConfig:
         key = "max.connection.creation.rate"
         return self._values[key], values_by_listener(key, self._merged)
 
+    def security_of(self, listener: Listener) -> ListenerSecurity:
+        """Returns the effective security settings of a listener."""
+        return security_of(listener, self._merged)
+
     def manager(self, started_with: ManagerConfig) -> ManagerConfig:
         """Returns the effective config of the log manager."""
         dynamic = (key for key in MANAGER_KEYS.keys.values() if key.dynamic)
@@ -220,6 +235,14 @@ class DynamicConfig:
                 f"Cannot update these configs dynamically: [{', '.join(static)}]. Change server.properties and restart "
                 f"the broker"
             )
+        certificates = [name for name in overrides if name in DYNAMIC_TLS_KEYS]
+        if certificates:
+            raise InvalidRequestError(
+                f"These security configs can be dynamically updated only per-listener using the listener prefix "
+                f"listener.name.<listener>. : [{', '.join(certificates)}]"
+            )
+        if entity == DEFAULT_ENTITY and any(map(_is_certificate, overrides)):
+            raise InvalidRequestError("Certificates belong to one broker: name the broker whose configs to change")
         for name in overrides:
             if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT and not _is_of_listener(name):
                 if name in NO_EFFECT:
@@ -228,7 +251,10 @@ class DynamicConfig:
         try:
             for name, value in overrides.items():
                 self._check_value(name, value)
-            self._topic_config({}, self._merge(entity, overrides))
+            merged = self._merge(entity, overrides)
+            self._topic_config({}, merged)
+            if self.check_security is not None and _certificates(merged) != _certificates(self._merged):
+                self.check_security(lambda listener: security_of(listener, merged))
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from error
 
@@ -268,8 +294,7 @@ class DynamicConfig:
             if listeners_before.get(name) != of_listeners.get(name):
                 changed[name] = of_listeners.get(name)
         if changed:
-            keys = BROKER_KEYS.keys
-            shown = {name: keys[name].shown(value) if name in keys else value for name, value in changed.items()}
+            shown = {name: _shown(name, value) for name, value in changed.items()}
             _logger.info("Broker %d: configs have changed: %s", self.node_id, shown)
             for listener in self.on_broker_changed:
                 listener(changed)
@@ -309,21 +334,43 @@ class DynamicConfig:
                 raise ConfigError("it cannot be updated dynamically")
             self._check_value(name, value)
         except ConfigError as error:
-            shown = value if key is None else key.shown(value)
             _logger.error(
-                "Broker %d: ignoring the dynamic config %s=%s of %s: %s", self.node_id, name, shown, entity, error
+                "Broker %d: ignoring the dynamic config %s=%s of %s: %s",
+                self.node_id,
+                name,
+                _shown(name, value),
+                entity,
+                error,
             )
             return False
         return True
 
 
 def _is_of_listener(name: str) -> bool:
-    """Returns True for a limit of connections of a listener, such as `listener.name.external.max.connections`."""
+    """Returns True for a dynamic config of a listener, such as `listener.name.external.max.connections`."""
+    return _has_prefix(name, CONNECTION_KEYS.keys) or _is_certificate(name)
+
+
+def _is_certificate(name: str) -> bool:
+    """Returns True for a config such as `listener.name.external.ssl.keystore.location`."""
+    return _has_prefix(name, DYNAMIC_TLS_KEYS)
+
+
+def _has_prefix(name: str, keys: Container[str]) -> bool:
     try:
         parts = split_prefixed(name)
     except ConfigError:
         return False
-    return parts is not None and not parts.mechanism and parts.key in CONNECTION_KEYS.keys
+    return parts is not None and not parts.mechanism and parts.key in keys
+
+
+def _certificates(properties: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in properties.items() if _is_certificate(name)}
+
+
+def _shown(name: str, value: object) -> object:
+    key = BROKER_KEYS.keys.get(name) or prefixed_key(name)
+    return value if key is None else key.shown(value)
 
 
 def _of_listeners(properties: Mapping[str, object]) -> dict[str, object]:

@@ -26,6 +26,9 @@ MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi"
 SECURITY_KEYS = ConfigTable([*TLS_KEYS.keys.values(), *SASL_LISTENER_KEYS.keys.values()])
 """The keys whose values `ListenerSecurity.values` has."""
 
+DYNAMIC_TLS_KEYS = frozenset(name for name, key in TLS_KEYS.keys.items() if key.dynamic)
+"""The keys of certificates, which a listener's prefix makes dynamic."""
+
 LISTENER_KEYS = ConfigTable([*SECURITY_KEYS.keys.values(), *CONNECTION_KEYS.keys.values()])
 """The keys that may have a listener's prefix."""
 

@@ -18,7 +18,6 @@ from headrace.common.errors import ConfigError
 from headrace.net.listeners import Listener
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 ALL_ADDRESSES = ("", "0.0.0.0", "::")
 """Hosts that mean all addresses of the machine. A client cannot connect to them."""
 
@@ -71,7 +70,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def with_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """Returns the listeners with their security protocols. Raises ConfigError if one has none that is supported."""
+    """Returns the listeners with their security protocols. Raises ConfigError if one has none."""
     result: list[Listener] = []
     for listener in listeners:
         protocol = protocols.get(listener.name)
@@ -79,11 +78,6 @@ def with_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) 
             raise ConfigError(
                 f"No security protocol defined for listener {listener.name}: "
                 f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
-            )
-        if protocol not in SUPPORTED_PROTOCOLS:
-            raise ConfigError(
-                f"Listener {listener.name} uses {protocol}: only {' and '.join(SUPPORTED_PROTOCOLS)} listeners are "
-                "supported so far"
             )
         result.append(replace(listener, security_protocol=protocol))
     return tuple(result)

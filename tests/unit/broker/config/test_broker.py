@@ -283,7 +283,7 @@ def test_bad_listeners() -> None:
     assert error_of(listeners="EXTERNAL://:9092") == (
         "No security protocol defined for listener EXTERNAL: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
     )
-    assert "Listener SSL uses SSL: only PLAINTEXT" in error_of(listeners="SSL://:9093")
+    assert "must be the protocol of a listener: SSL" in error_of(listeners="SSL://:9093")
 
 
 def test_accepts_port_0_twice() -> None:
