@@ -18,6 +18,7 @@ EXTRAS = {
     "cluster": ("kazoo",),
     "monitoring": ("prometheus_client",),
     "console": ("starlette", "uvicorn", "prometheus_client"),
+    "decoders": ("fastavro", "msgpack", "google", "grpc_tools"),
     "security": ("joserfc", "cryptography", "cffi"),
 }
 """The top-level packages that each extra installs."""

@@ -205,14 +205,18 @@ async def fetch_once(
     min_bytes: int,
     max_bytes: int,
     purpose: str,
+    read_committed: bool | None = None,
 ) -> FetchResponse:
-    """Sends one Fetch request without a fetch session."""
+    """Sends one Fetch request without a fetch session. The isolation level is that of the configuration, unless
+    `read_committed` says otherwise."""
+    if read_committed is None:
+        read_committed = core.config.isolation_level == "read_committed"
     by_id = uses_topic_ids(version, partitions.values())
     request = FetchSessionHandler(enabled=False).build_request(partitions, by_id)
     request.max_wait_ms = int(max_wait_ms)
     request.min_bytes = min_bytes
     request.max_bytes = max_bytes
-    request.isolation_level = 1 if core.config.isolation_level == "read_committed" else 0
+    request.isolation_level = 1 if read_committed else 0
     request.rack_id = core.config.client_rack
     response: FetchResponse = await core.pool.send(
         node_id, request, max_version=None if by_id else LAST_VERSION_WITH_NAMES, purpose=purpose

@@ -1,0 +1,1 @@
+"""Browsing records, the live tail, and producing a record."""
