@@ -25,11 +25,13 @@ from headrace.console.api import ROUTERS
 from headrace.console.audit import address_of, log_change
 from headrace.console.calls import Call
 from headrace.console.clusters import Cluster
+from headrace.console.decoders.registry import DecoderRegistry
 from headrace.console.errors import ApiError, api_error
 from headrace.console.events import Event, encode_stream
 from headrace.console.identity import Identity
 from headrace.console.routing import Route
 from headrace.console.schema import as_json, parse, parse_query
+from headrace.console.search.process import ScanProcesses
 from headrace.console.security import MAX_BODY_BYTES, SecurityMiddleware, check_origin
 from headrace.console.sessions import LoginLimit, Session, Sessions
 from headrace.console.settings import ConsoleSettings
@@ -52,6 +54,8 @@ class Console:
         self.clock = clock
         self.sessions = Sessions(clock, settings.session_idle_seconds, settings.session_seconds)
         self.login_limit = LoginLimit(clock)
+        self.decoders = DecoderRegistry(settings.decoders)
+        self.scans = ScanProcesses()
         self.clusters = {
             cluster.name: Cluster(cluster, clock, settings.interval_seconds) for cluster in settings.clusters
         }

@@ -85,7 +85,7 @@ def _query_parameters(route: Route, components: dict[str, Any]) -> list[dict[str
         return []
     schema_of(route.query, components)
     schema = components.pop(route.query.__name__)
-    hints = get_type_hints(route.query)
+    hints = {name.removesuffix("_"): hint for name, hint in get_type_hints(route.query).items()}
     return [
         {
             "name": name,

@@ -61,7 +61,7 @@ def as_json(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {_json_name(field.name): as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset):
@@ -84,7 +84,7 @@ def parse(kind: type[T], document: Any, where: str = "body") -> T:
 
 def parse_query(kind: type[T], parameters: Mapping[str, Sequence[str]]) -> T:
     """Returns a dataclass with the parameters of a query string."""
-    hints = _hints(kind)  # type: ignore[arg-type]
+    hints = {_json_name(name): hint for name, hint in _hints(kind).items()}  # type: ignore[arg-type]
     unknown = sorted(set(parameters) - set(hints))
     if unknown:
         raise ApiError(400, "INVALID_REQUEST", f"Unknown query parameter {unknown[0]!r}", unknown[0])
@@ -176,16 +176,17 @@ def _parse_union(kind: Any, value: Any, path: str) -> Any:
 def _parse_object(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise _Invalid(path, "an object")
-    hints = _hints(kind)
+    hints = {_json_name(name): hint for name, hint in _hints(kind).items()}
     unknown = sorted(set(value) - set(hints))
     if unknown:
         raise _Invalid(f"{path}.{unknown[0]}", f"only the fields {', '.join(hints)}")
     fields = {}
     for field in dataclasses.fields(kind):
-        if field.name in value:
-            fields[field.name] = _parse(hints[field.name], value[field.name], f"{path}.{field.name}")
+        name = _json_name(field.name)
+        if name in value:
+            fields[field.name] = _parse(hints[name], value[name], f"{path}.{name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _Invalid(f"{path}.{field.name}", "a value")
+            raise _Invalid(f"{path}.{name}", "a value")
     return kind(**fields)
 
 
@@ -277,8 +278,8 @@ def _schema_of_object(kind: Any, components: dict[str, Any]) -> dict[str, Any]:
         if field.default is not dataclasses.MISSING:
             schema = {**schema, "default": as_json(field.default)}
         elif field.default_factory is dataclasses.MISSING:
-            required.append(field.name)
-        properties[field.name] = schema
+            required.append(_json_name(field.name))
+        properties[_json_name(field.name)] = schema
     components[name] |= {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         components[name]["required"] = required
@@ -301,6 +302,11 @@ def _limits_of(limit: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ---- types
+
+
+def _json_name(name: str) -> str:
+    """Returns a field's name in JSON. A name that is a keyword of Python has an underscore behind it: `from_`."""
+    return name.removesuffix("_")
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:

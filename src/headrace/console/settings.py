@@ -66,6 +66,8 @@ class ConsoleSettings:
     tls_key: Path | None = None
     secure_cookies: bool = False
     """Set behind a proxy that ends TLS."""
+    decoders: tuple[str, ...] = ()
+    """The values of --decoder."""
     session_idle_seconds: float = 3600.0
     session_seconds: float = 12 * 3600.0
 

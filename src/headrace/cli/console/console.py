@@ -9,6 +9,7 @@ Prints one line to standard output when browsers can connect:
 It starts also while no broker is reachable, and shows the cluster as soon as one is.
 """
 
+import os
 import re
 import signal
 import sys
@@ -68,6 +69,14 @@ _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 @click.option(
     "--allowed-host", "hosts", metavar="NAME", multiple=True, help="A name under which browsers reach the console."
 )
+@click.option(
+    "--decoder",
+    "decoders",
+    metavar="NAME=KIND:...",
+    multiple=True,
+    help="A decoder of keys and values: NAME=avro:FILE, NAME=avro-registry:PATH, NAME=protobuf:FILE#MESSAGE or "
+    "NAME=MODULE:FUNCTION.",
+)
 @click.option("--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file; serves HTTPS.")
 @click.option("--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the private key.")
 @click.option("--secure-cookies", is_flag=True, help="Set behind a proxy that serves HTTPS.")
@@ -84,6 +93,7 @@ def console(
     history_topic: str,
     interval: float,
     hosts: tuple[str, ...],
+    decoders: tuple[str, ...],
     tls_certificate: str | None,
     tls_key: str | None,
     secure_cookies: bool,
@@ -91,6 +101,7 @@ def console(
 ) -> None:
     """Run the web console for one or more clusters."""
     with requires_extra("console"):
+        from headrace.console.decoders.registry import DecoderRegistry
         from headrace.console.server import ConsoleServer
         from headrace.console.settings import ClusterSettings, ConsoleSettings
         from headrace.monitoring.endpoint import parse_address
@@ -123,7 +134,11 @@ def console(
             tls_certificate=None if tls_certificate is None else Path(tls_certificate),
             tls_key=None if tls_key is None else Path(tls_key),
             secure_cookies=secure_cookies,
+            decoders=decoders,
         )
+        if decoders:
+            sys.path.insert(0, os.getcwd())  # where Python looks for modules without an installed script, too
+            DecoderRegistry(decoders)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     server = ConsoleServer(settings)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from headrace.console.calls import Call
-from headrace.console.errors import ApiError, api_error
-from headrace.console.events import Event
-from headrace.console.routing import Router
-from headrace.console.schema import Length, Range
 from starlette.responses import Response, StreamingResponse
 
 from headrace.aio.producer import Producer
 from headrace.client.consumer.batch_reader import BatchReader
 from headrace.common.errors import ERRORS_BY_CODE
+from headrace.console.calls import Call
+from headrace.console.errors import ApiError, api_error
+from headrace.console.events import Event
 from headrace.console.records.browse import Browser, Cursor
 from headrace.console.records.inputs import InputError, encode_input
 from headrace.console.records.rows import Row
 from headrace.console.records.tail import tail
+from headrace.console.routing import Router
+from headrace.console.schema import Length, Range
 from headrace.console.search.conditions import FilterError
 from headrace.console.search.process import ScanError, TooManyScansError
 from headrace.console.search.query import RecordQuery, path_condition
@@ -95,6 +95,11 @@ class RecordsQuery:
         except FilterError as error:
             raise _invalid(error) from None
         return query
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsTailQuery(RecordsQuery):
+    """Which new records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +248,8 @@ def row_json(renderer: RecordRenderer, row: Row) -> dict[str, Any]:
     return shown
 
 
-@router.stream(f"{_RECORDS}/tail", query=RecordsQuery, summary="Live tail")
-async def tail_records(call: Call, query: RecordsQuery) -> AsyncIterator[Event]:
+@router.stream(f"{_RECORDS}/tail", query=RecordsTailQuery, summary="Live tail")
+async def tail_records(call: Call, query: RecordsTailQuery) -> AsyncIterator[Event]:
     """Events `records` with new records; `skipped` counts those that were left out because too many arrived."""
     topic = call.path["topic"]
     asked = query.to_query(topic)

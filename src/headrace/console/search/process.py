@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from headrace.common.errors import HeadraceError
@@ -40,7 +40,7 @@ class ScanProcesses:
         self._limit = limit
         self._running = 0
 
-    async def run(self, job: dict[str, Any]) -> AsyncIterator[tuple[str, Any]]:
+    async def run(self, job: dict[str, Any]) -> AsyncGenerator[tuple[str, Any], None]:
         """Runs a job in a process. Yields `records`, `progress`, `done` and `data` with their contents. Raises
         ScanError.
 
