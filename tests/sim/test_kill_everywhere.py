@@ -16,9 +16,11 @@ from random import Random
 from shutil import copytree, rmtree
 
 import pytest
+from tests.support.storage.copying import copy_log, start_move
 from tests.support.storage.log_checks import check_log, committed_records, latest_values
 from tests.support.storage.log_workload import Mix, random_append
 
+from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch, encode_rows
 from headrace.storage.cleaner import CleanerConfig, finish_cleaning, plan_cleaning
@@ -31,12 +33,15 @@ from headrace.testing.disks import FaultyFileSystem, Killed, PowerLossFileSystem
 
 SEEDS = range(1 + int(os.environ.get("HEADRACE_POWER_SEEDS", "0")) // 1000)
 TP = TopicPartition("victim", 0)
+TOPIC_ID = Uuid.parse("L4tkSDvtSWyV2FJpQYyZlA")
 SMALL = {"segment.bytes": 2048, "index.interval.bytes": 200, "retention.ms": -1, "file.delete.delay.ms": 0}
 
 
 def make_manager(directory: Path, files: FaultyFileSystem, clock: ManualClock, **topic: object) -> LogManager:
+    """With `two=True`, the manager has the log directories `directory` and `directory/two`."""
+    directories = [directory, directory / "two"] if topic.pop("two", False) else [directory]
     config = LogConfig.from_properties({**SMALL, **topic})
-    settings = ManagerConfig.from_properties({"log.dirs": str(directory)})
+    settings = ManagerConfig.from_properties({"log.dirs": ",".join(map(str, directories))})
     return LogManager(settings, config_of=lambda _: config, cluster_id="kill", files=files, clock=clock, seed=1)
 
 
@@ -44,7 +49,7 @@ def prepare(directory: Path, clock: ManualClock, seed: int, appends: int, mix: M
     """Creates a log with several segments, some of them flushed, after a clean shutdown."""
     random = Random(seed)
     with make_manager(directory, FaultyFileSystem(syncs=False), clock, **topic) as manager:
-        log = manager.create(TP)
+        log = manager.create(TP, TOPIC_ID)
         for _ in range(appends):
             batch, origin = random_append(log, random, mix)
             log.append_as_leader(batch, 0, origin)
@@ -244,3 +249,51 @@ def test_crashes_while_creating_and_deleting(tmp_path: Path, kind: str) -> None:
             assert [batch.records().key(0) for batch in check_log(made)] in ([], [b"k"])
         manager.tick()
         assert not [path for path in manager.directories[0].path.iterdir() if path.name.endswith("-delete")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_crashes_while_moving_to_another_directory(tmp_path: Path, kind: str, seed: int) -> None:
+    """After each crash there is one log with all records, and the move can be continued or started again."""
+    clock = ManualClock()
+    prepare(tmp_path / "before", clock, seed, 8, Mix(), two=True)
+    before = raw(content(tmp_path, clock, two=True))
+    rows = [(b"new-%d" % number, b"v" * 300, clock.time_ms(), None) for number in range(4)]
+    safe = 0
+
+    def operation(manager: LogManager) -> None:
+        nonlocal safe
+        safe = 0
+        source = manager.directory_of(TP)
+        other = next(directory for directory in manager.directories if directory is not source)
+        start_move(manager, TP, other)
+        for number, row in enumerate(rows):
+            log_of(manager).append_as_leader(encode_rows([row]), 7)
+            if kind != "power cut":
+                safe = number + 1
+            if number == 1:
+                log_of(manager).flush()
+                safe = 2
+            if number < 3:
+                copy_log(manager, TP, max_steps=None if number == 2 else 2)
+        log_of(manager).flush()
+        safe = len(rows)
+        manager.tick()
+
+    moved = False
+    for manager in killed_everywhere(tmp_path, clock, kind, operation, two=True):
+        assert all(directory.online for directory in manager.directories)
+        found = check_log(log_of(manager))
+        assert raw(found)[: len(before)] == before
+        keys = [batch.records().key(0) for batch in found[len(before) :]]
+        assert keys == [row[0] for row in rows[: len(keys)]]
+        assert len(keys) >= safe
+        home = manager.directory_of(TP)
+        moved = home is manager.directories[1]
+        if TP not in manager.futures:
+            start_move(manager, TP, next(other for other in manager.directories if other is not home))
+        copy_log(manager, TP)
+        assert raw(check_log(log_of(manager))) == raw(found)
+        manager.tick()
+        names = [path.name for directory in manager.directories for path in directory.path.iterdir()]
+        assert [name for name in names if name.startswith(TP.topic)] == [str(TP)]
+    assert moved

@@ -43,13 +43,16 @@ class LogCleanerManager:
         logs: Mapping[TopicPartition, Log],
         errors: DiskErrorHandling,
         on_cleaned: Callable[[Log], None],
+        is_moving: Callable[[TopicPartition], bool] = lambda _: False,
     ):
-        """`config` and `logs` are live: both may change. `on_cleaned` checkpoints the cleaned offset of a log."""
+        """`config` and `logs` are live: both may change. `on_cleaned` checkpoints the cleaned offset of a log. A log for
+        which `is_moving` returns True is being copied to another directory: it is not cleaned."""
         self._context = context
         self._config = config
         self._logs = logs
         self._errors = errors
         self._on_cleaned = on_cleaned
+        self._is_moving = is_moving
         self._uncleanable: set[TopicPartition] = set()
         self._job: CleaningJob | None = None
         self._closed = False
@@ -59,7 +62,11 @@ class LogCleanerManager:
         if self._job is not None or self._closed:
             return None
         attempt = self._errors.attempt
-        candidates = [log for log in self._logs.values() if log.config.compact and log.tp not in self._uncleanable]
+        candidates = [
+            log
+            for log in self._logs.values()
+            if log.config.compact and log.tp not in self._uncleanable and not self._is_moving(log.tp)
+        ]
         dirty = [
             (cleanable, log)
             for cleanable, log in ((attempt(log, log_to_clean), log) for log in candidates)

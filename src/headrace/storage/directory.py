@@ -10,6 +10,7 @@ replication-offset-checkpoint      the high watermark of each log
 <topic>-<partition>/               a log
 <topic>-<partition>.<id>-delete/   a deleted log, whose files are about to be removed
 <topic>-<partition>.<id>-stray/    the log of a partition that is not in the cluster metadata; its files are kept
+<topic>-<partition>.<id>-future/   a copy of a log in another directory, which will replace it: see `future_logs`
 __cluster_metadata-0/              the log of Kafka's controllers, in a directory that Kafka wrote; ignored
 """
 
@@ -20,6 +21,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid
@@ -41,9 +43,10 @@ LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
-_IGNORED_SUFFIXES = ("-future", STRAY_DIRECTORY_SUFFIX)
+FUTURE_DIRECTORY_SUFFIX = "-future"
 _METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = re.compile(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]*)")
+_FUTURE = re.compile(_PARTITION.pattern + r"\.[A-Za-z0-9]+" + FUTURE_DIRECTORY_SUFFIX)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
 _LONGEST_NAME = 255
@@ -52,12 +55,31 @@ _owned: set[Path] = set()
 """Directories that this process has locked: a POSIX lock does not exclude the process that holds it."""
 
 
+class StoredLog(NamedTuple):
+    """A log that was found in a log directory."""
+
+    tp: TopicPartition
+    path: Path
+    is_future: bool = False
+
+
 def parse_directory_name(name: str) -> TopicPartition | None:
     """Returns the partition whose log is in a directory of this name; None if it is not a log."""
     matched = _PARTITION.fullmatch(name)
-    if matched is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_SUFFIXES)):
+    if matched is None or name.endswith((DELETE_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX)):
         return None
     return TopicPartition(matched[1], int(matched[2]))
+
+
+def parse_future_name(name: str) -> TopicPartition | None:
+    """Returns the partition whose future log is in a directory of this name; None if it is not a future log."""
+    matched = _FUTURE.fullmatch(name)
+    return TopicPartition(matched[1], int(matched[2])) if matched is not None else None
+
+
+def future_directory_name(tp: TopicPartition, unique_id: Uuid) -> str:
+    """Returns the directory name of a new future log."""
+    return f"{tp}.{unique_id.hex}{FUTURE_DIRECTORY_SUFFIX}"
 
 
 def check_partition_name(tp: TopicPartition) -> None:
@@ -194,9 +216,9 @@ class LogDirectory:
             return NO_BROKER_EPOCH  # older versions of Kafka leave the file empty
         return broker_epoch if isinstance(broker_epoch, int) else NO_BROKER_EPOCH
 
-    def list(self) -> tuple[list[TopicPartition], list[Path]]:
-        """Returns the partitions that have a log here, and the directories of deleted logs that still exist."""
-        partitions: list[TopicPartition] = []
+    def list(self) -> tuple[list[StoredLog], list[Path]]:
+        """Returns the logs and future logs, and the directories of deleted logs that still exist."""
+        stored: list[StoredLog] = []
         leftovers: list[Path] = []
         for name, info in sorted(self.files.list(self.path).items()):
             if not info.is_directory:
@@ -204,12 +226,13 @@ class LogDirectory:
             if name.endswith(DELETE_DIRECTORY_SUFFIX):
                 leftovers.append(self.path / name)
                 continue
-            tp = parse_directory_name(name)
+            future_tp = parse_future_name(name)
+            tp = future_tp or parse_directory_name(name)
             if tp is None:
                 _logger.warning("Log directory %s: ignoring %s, which is not a partition directory", self.path, name)
             elif tp.topic != _METADATA_TOPIC:
-                partitions.append(tp)
-        return partitions, leftovers
+                stored.append(StoredLog(tp, self.path / name, future_tp is not None))
+        return stored, leftovers
 
     # ---- checkpoints
 

@@ -130,6 +130,10 @@ class LeaderEpochFileCache:
     def clear(self) -> None:
         self._entries = []
 
+    def replace(self, entries: list[EpochEntry]) -> None:
+        """Takes over the entries of another log with the same records."""
+        self._entries = list(entries)
+
     def prepare_sync(self, end_offset: int) -> Callable[[], None] | None:
         """Returns a function that writes the checkpoint; None if the epochs of the records below `end_offset` have not
         changed since the last write.

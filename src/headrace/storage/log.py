@@ -531,6 +531,11 @@ class Log(LogFields):
         if self._unsynced_truncation is task:
             self._unsynced_truncation = None
 
+    @property
+    def truncation_count(self) -> int:
+        """How often the log was truncated since it was opened."""
+        return self._truncation_count
+
     def needs_lower_checkpoint(self, offset: int) -> bool:
         """Returns True if the checkpoints must be lowered before a truncation to an offset."""
         return offset < max(self.recovery_point, self.log_start_offset)
@@ -631,7 +636,9 @@ class Log(LogFields):
 
     def _delete_files_later(self, paths: list[Path]) -> None:
         def remove() -> None:
-            self.context.runner.submit(lambda: remove_files(self._files, paths), done)
+            # The directory of a future log may have been renamed meanwhile.
+            existing = [self.directory / path.name for path in paths]
+            self.context.runner.submit(lambda: remove_files(self._files, existing), done)
 
         def done(result: WorkResult) -> None:
             if result.error is not None:
@@ -774,6 +781,32 @@ class Log(LogFields):
         self._closed = True
         for segment in self.segments:
             segment.release()
+
+    # ---- future logs
+
+    @property
+    def is_settled(self) -> bool:
+        """False while another thread syncs files of the log, or a truncation is in progress."""
+        return not self._flush_in_progress and self._unsynced_truncation is None and self.checkpoint_limit is None
+
+    def skip_to(self, offset: int) -> None:
+        """Moves the log end offset of a copy behind its last batch: the end of its original is a gap, too."""
+        self._check_open()
+        if offset > self.log_end_offset:
+            self.log_end_offset = self.producers.end_offset = offset
+            self._ends_in_gap = True
+
+    def take_over(self, original: "Log") -> None:
+        """Takes over from the log of which this one is a complete copy, with what is not in its batches: the state of
+        producers whose batches were deleted, epochs without batches, the offsets that the log has reached."""
+        self.producers = original.producers
+        self.epochs.replace(original.epochs.entries)
+        self._failed_appends = original._failed_appends
+        self.cleaned_up_to = original.cleaned_up_to
+        self.log_start_offset = original.log_start_offset
+        self.high_watermark = original.high_watermark
+        self.config = original.config
+        self.is_directory_synced = False  # the next flush syncs the new name
 
     def move_to(self, directory: Path) -> None:
         """Renames the log's directory."""

@@ -5,6 +5,10 @@ checkpoints, compaction, expiration of producer ids. Blocking work runs on the b
 
 A directory that cannot be opened, synced or written goes offline with all its logs. The other directories stay online.
 A full disk or a failed write fails only that append: see `files.DiskFullError`.
+
+A partition has one log, in one of the directories, and perhaps a future log in another one: see `future_logs`. If the
+start finds two logs of a partition, because a crash interrupted a move between directories, it deletes the one whose
+records are all in the other. If there is none, the directory that was loaded later goes offline.
 """
 
 import logging
@@ -27,10 +31,12 @@ from headrace.storage.directory import (
     DELETE_DIRECTORY_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
     LogDirectory,
+    StoredLog,
     check_partition_name,
     suffixed_directory_name,
 )
 from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
+from headrace.storage.future_logs import FutureLogs, is_part_of
 from headrace.storage.loader import LoadReport, create_log, open_log
 from headrace.storage.log import Log, LogContext
 from headrace.storage.open_files import TOO_MANY_OPEN_FILES, max_open_files
@@ -127,8 +133,9 @@ class LogManager:
             max_inflation_ratio=config.headrace_max_inflation_ratio,
         )
         self._cleaner = LogCleanerManager(
-            self._context, lambda: self.config, self._logs, self, self._checkpoint_cleaned_log
+            self._context, lambda: self.config, self._logs, self, self._checkpoint_cleaned_log, self._is_moving
         )
+        self.futures = FutureLogs(self, self._context, config_of)
         self.directories = [LogDirectory(Path(path), self._files) for path in config.log_dirs]
 
     # ---- starting
@@ -191,41 +198,87 @@ class LogManager:
     def _load_directory(self, directory: LogDirectory) -> None:
         """Loads the logs of a directory. If one cannot be read, the directory goes offline."""
         try:
-            partitions, leftovers = directory.list()
-            loaded = self._load_all(directory, partitions)
+            stored, leftovers = directory.list()
+            loaded = self._load_all(directory, stored)
         except (OSError, HeadraceError) as error:
             self._take_offline(directory, error)
             return
-        for log, report in loaded:
-            if log.tp in self._logs:
-                other = self._directory_of[log.tp]
-                self._take_offline(
-                    directory,
-                    KafkaStorageError(
-                        f"Duplicate log directories found for partition {log.tp}: {other} and {directory}; remove one "
-                        "of them"
-                    ),
-                )
+        for stored_log, (log, report) in zip(stored, loaded, strict=True):
+            if stored_log.is_future:
+                self._add_future(log, directory)
+            elif not self._add_loaded(log, directory):
                 return
-            self._add_log(log, directory)
-            self.load_reports[log.tp] = report
+            else:
+                self.load_reports[log.tp] = report
             if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
-                _logger.warning("Partition %s: recovered the log in %s: %s", log.tp, directory, report)
+                _logger.warning("Partition %s: recovered the log in %s: %s", log.tp, log.directory, report)
         recovery_points = directory.recovery_point_checkpoint.offsets
         if any(log.recovery_point < recovery_points.get(log.tp, 0) for log, _ in loaded):
             # A log ends before its checkpointed recovery point; records appended next will not be on disk.
             self._checkpoint_now(directory, RECOVERY_POINTS, must=False)
         for path in leftovers:
-            self._remove_directory_later(path)
+            self.remove_directory_later(path)
 
-    def _load_all(self, directory: LogDirectory, partitions: list[TopicPartition]) -> list[tuple[Log, LoadReport]]:
+    def _add_loaded(self, log: Log, directory: LogDirectory) -> bool:
+        """Adds a log. Returns False, and takes the directory offline, if another directory has the partition, too, and
+        nobody can tell which of the logs is superfluous."""
+        tp = log.tp
+        other = self._logs.get(tp)
+        if other is None:
+            self._add_log(log, directory)
+            return True
+        if is_part_of(log, other):
+            self._delete_duplicate(log, directory, other)
+            return directory.online
+        if is_part_of(other, log):
+            other_directory = self._directory_of[tp]
+            self._remove_log(tp)
+            self._delete_duplicate(other, other_directory, log)
+            self._add_log(log, directory)
+            return True
+        self._take_offline(
+            directory,
+            KafkaStorageError(
+                f"Duplicate log directories found for partition {tp}: {self._directory_of[tp]} and {directory}; remove "
+                "one of them"
+            ),
+        )
+        return False
+
+    def _delete_duplicate(self, log: Log, directory: LogDirectory, other: Log) -> None:
+        """Deletes a log whose records are all in another one. Kafka would do that at the end of a move."""
+        _logger.warning(
+            "Partition %s: deleting the log in %s, all its records are in %s, to which the partition was being moved",
+            log.tp,
+            log.directory,
+            other.directory,
+        )
+        log.abandon()
+        name = suffixed_directory_name(log.tp, random_uuid(self._random), DELETE_DIRECTORY_SUFFIX)
+        try:
+            log.move_to(log.directory.parent / name)
+        except OSError as error:
+            self._take_offline(directory, error)
+        else:
+            self.remove_directory_later(log.directory)
+
+    def _add_future(self, log: Log, directory: LogDirectory) -> None:
+        tp = log.tp
+        if self._directory_of.get(tp) is not directory and tp not in self.futures:
+            self.futures.add(log, directory)
+            return
+        _logger.warning("Partition %s: deleting a superfluous future log in %s", tp, log.directory)
+        log.abandon()
+        self.remove_directory_later(log.directory)
+
+    def _load_all(self, directory: LogDirectory, stored: list[StoredLog]) -> list[tuple[Log, LoadReport]]:
         """Loads logs in threads after a crash, because recovery waits for the disk."""
         loaded: list[tuple[Log, LoadReport]] = []
-        progress = Progress(self.clock, f"Loading log directory {directory}", len(partitions))
-        chunks = [partitions[first : first + _LOGS_PER_TASK] for first in range(0, len(partitions), _LOGS_PER_TASK)]
+        progress = Progress(self.clock, f"Loading log directory {directory}", len(stored))
+        chunks = [stored[first : first + _LOGS_PER_TASK] for first in range(0, len(stored), _LOGS_PER_TASK)]
 
-        def load(tps: list[TopicPartition]) -> list[tuple[Log, LoadReport]]:
-            return [self._load(directory, tp) for tp in tps]
+        def load(chunk: list[StoredLog]) -> list[tuple[Log, LoadReport]]:
+            return [self._load(directory, stored_log) for stored_log in chunk]
 
         threads = self.config.num_recovery_threads_per_data_dir
         with ThreadPoolExecutor(threads) as pool:
@@ -235,9 +288,10 @@ class LogManager:
         progress.finish()
         return loaded
 
-    def _load(self, directory: LogDirectory, tp: TopicPartition) -> tuple[Log, LoadReport]:
+    def _load(self, directory: LogDirectory, stored_log: StoredLog) -> tuple[Log, LoadReport]:
+        tp = stored_log.tp
         log, report = open_log(
-            directory.path / str(tp),
+            stored_log.path,
             tp,
             self._config_of(tp.topic),
             self._context,
@@ -254,6 +308,10 @@ class LogManager:
         self._logs[log.tp] = log
         self._directory_of[log.tp] = directory
         directory.partitions += 1
+        self.watch_log(log, directory)
+
+    def watch_log(self, log: Log, directory: LogDirectory) -> None:
+        """Connects a log with the checkpoints and failures of its directory."""
         log.on_recovery_point_lowered = lambda: self._checkpoint_at_once(log, directory)
         log.on_disk_failed = lambda error: self._take_offline(directory, error)
 
@@ -285,11 +343,11 @@ class LogManager:
             return log
         check_partition_name(tp)
         config = self._config_of(tp.topic)
-        directory = self._least_loaded()
-        if directory.is_checkpointed(tp):
-            # The checkpoints still contain a deleted log with this name, whose offsets the new one does not have.
-            for kind in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
-                self._checkpoint_now(directory, kind)
+        if tp in self.futures:
+            path = self.futures.move_stray_log(tp)
+            _logger.warning("Partition %s: its log is lost, keeping the copy of it unused in %s", tp, path)
+        directory = self.futures.take_preferred(tp) or self._least_loaded()
+        self.forget_checkpoints(directory, tp)
         path = directory.path / str(tp)
         if self._is_out_of_files(directory):
             raise DiskFullError(f"Cannot create a log in {directory}: {_OUT_OF_FILES}")
@@ -302,8 +360,15 @@ class LogManager:
                 self._creation_failed("open", directory, path, error.__cause__)
             raise
         self._add_log(log, directory)
-        self._checkpoint_soon(directory)  # else the first roll of the log would have to write the checkpoint
+        self.checkpoint_soon(directory)  # else the first roll of the log would have to write the checkpoint
         return log
+
+    def forget_checkpoints(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        """Writes the checkpoints of a directory if they contain a deleted log of a partition: a new one with its name
+        does not have these offsets."""
+        if directory.is_checkpointed(tp):
+            for kind in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
+                self._checkpoint_now(directory, kind)
 
     def creation_problem(self) -> KafkaStorageError | None:
         """Returns why no log can be created now; None if nothing is known to prevent it."""
@@ -346,7 +411,7 @@ class LogManager:
     def delete(self, tp: TopicPartition) -> None:
         """Deletes a log. Renames its directory now, and removes the files after `file.delete.delay.ms`."""
         log = self._rename_and_remove(tp, DELETE_DIRECTORY_SUFFIX)
-        self._remove_directory_later(log.directory, log.config.file_delete_delay_ms)
+        self.remove_directory_later(log.directory, log.config.file_delete_delay_ms)
 
     def move_stray_log(self, tp: TopicPartition) -> Path:
         """Removes the log of an unknown partition from the manager, but keeps its files in a renamed directory.
@@ -366,6 +431,8 @@ class LogManager:
             raise KafkaStorageError(f"No log exists for partition {tp}")
         directory = self._directory_of[tp]
         self._cleaner.cancel(tp)
+        self.futures.delete(tp)
+        self.futures.finish_replacement(tp)
         try:
             log.move_to(directory.path / suffixed_directory_name(tp, random_uuid(self._random), suffix))
         except OSError as error:
@@ -378,15 +445,26 @@ class LogManager:
             raise storage_error("rename", log.directory, error) from error
         log.abandon()
         self._remove_log(tp)
-        self._checkpoint_soon(directory)  # else a new log with this name would have to write the checkpoints
+        self.checkpoint_soon(directory)  # else a new log with this name would have to write the checkpoints
         return log
+
+    def replace_log(self, log: Log, directory: LogDirectory) -> LogDirectory:
+        """Makes a future log, which was removed from the future logs, the log of its partition. Returns the directory
+        of the old one."""
+        self._check_running()
+        old_directory = self._directory_of[log.tp]
+        self._remove_log(log.tp)
+        self._add_log(log, directory)
+        return old_directory
 
     def _remove_log(self, tp: TopicPartition) -> None:
         del self._logs[tp]
         self._directory_of.pop(tp).partitions -= 1
         self._cleaner.make_cleanable(tp)
 
-    def _remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
+    def remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
+        """Removes the renamed directory of a deleted log in the background."""
+
         def remove() -> None:
             self.runner.submit(lambda: self._files.remove_tree(path), done)
 
@@ -398,11 +476,11 @@ class LogManager:
 
     def update_configs(self, configs: Mapping[str, LogConfig]) -> None:
         """Applies new configurations to the logs of these topics."""
-        for tp, log in self._logs.items():
-            config = configs.get(tp.topic)
+        for log in (*self, *self.futures):
+            config = configs.get(log.tp.topic)
             if config is not None:
                 log.config = config
-                self._cleaner.make_cleanable(tp)
+                self._cleaner.make_cleanable(log.tp)
 
     # ---- failed directories
 
@@ -422,6 +500,7 @@ class LogManager:
             self._cleaner.cancel(tp)
             self._logs[tp].abandon()
             self._remove_log(tp)
+        self.futures.take_offline(directory)
         directory.unlock()
         self.on_directory_failed(directory, partitions)
 
@@ -526,11 +605,13 @@ class LogManager:
 
     def _prepare_checkpoint(self, directory: LogDirectory, kind: CheckpointKind) -> Callable[[], None]:
         offsets: dict[TopicPartition, int] = {}
-        for tp, log in self._logs.items():
-            offset = kind.offset_of(log) if self._directory_of[tp] is directory else None
+        logs = [log for log in self if self._directory_of[log.tp] is directory]
+        # As Kafka does: a future log has its own directory, so that its partition has one entry in each file.
+        for log in [*logs, *(log for log in self.futures if self.futures.directory_of(log.tp) is directory)]:
+            offset = kind.offset_of(log)
             if offset is not None:
                 limit = log.checkpoint_limit
-                offsets[tp] = offset if limit is None else min(offset, limit)
+                offsets[log.tp] = offset if limit is None else min(offset, limit)
         return kind.file_of(directory).prepare(offsets)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
@@ -592,6 +673,10 @@ class LogManager:
             for tp in directory.recovery_point_checkpoint.offsets:
                 if self._directory_of.get(tp) is directory:
                     self._logs[tp].is_checkpointed = True
+                elif self.futures.directory_of(tp) is directory:
+                    future = self.futures.get(tp)
+                    assert future is not None
+                    future.is_checkpointed = True
 
     def checkpoint_failed(self, directory: LogDirectory, error: OSError) -> KafkaStorageError:
         """Returns the error of a failed write. Takes the directory offline unless the disk is only full."""
@@ -602,7 +687,7 @@ class LogManager:
             self._take_offline(directory, failure)
         return failure
 
-    def _checkpoint_soon(self, directory: LogDirectory) -> None:
+    def checkpoint_soon(self, directory: LogDirectory) -> None:
         """Writes the checkpoints once after many logs were created or deleted."""
         if directory in self._checkpoints_due:
             return
@@ -625,6 +710,13 @@ class LogManager:
         """Starts to clean the dirtiest log, unless a cleaning is in progress. Returns its partition."""
         return self._cleaner.clean_next()
 
+    def _is_moving(self, tp: TopicPartition) -> bool:
+        return tp in self.futures
+
+    def pause_cleaning(self, tp: TopicPartition) -> None:
+        """Cancels a compaction of a log that gets a future log. Until it is replaced, there is no other."""
+        self._cleaner.cancel(tp)
+
     def _checkpoint_cleaned_log(self, log: Log) -> None:
         self._checkpoint_in_background(self._directory_of[log.tp], CLEANED_OFFSETS)
 
@@ -635,6 +727,7 @@ class LogManager:
         if self._closed:
             return
         self._cleaner.close()
+        self.futures.close()
         self._close_logs()
         for directory in self.directories:
             try:
@@ -650,17 +743,18 @@ class LogManager:
 
     def _close_logs(self) -> None:
         """Closes all logs: those that must be saved in threads, because that waits for the disk."""
-        logs = list(self)
+        logs = [*self, *self.futures]
         progress = Progress(self.clock, f"Closing the logs of node {self.node_id}", len(logs))
         unsaved = [log for log in logs if log.must_save]
         chunks = [unsaved[first : first + _LOGS_PER_TASK] for first in range(0, len(unsaved), _LOGS_PER_TASK)]
         with ThreadPoolExecutor(_CLOSING_THREADS) as pool:
             for failures in map(_close_all, chunks) if len(chunks) < 2 else pool.map(_close_all, chunks):
                 for log, error in failures:
-                    if log.tp in self._directory_of:
-                        self._take_offline(self._directory_of[log.tp], error)
+                    for directory in self.directories:
+                        if directory.path == log.directory.parent:
+                            self._take_offline(directory, error)
                 progress.add(_LOGS_PER_TASK)
-        for log in self:
+        for log in (*self, *self.futures):
             log.abandon()
         progress.finish()
 
@@ -668,7 +762,8 @@ class LogManager:
         """Closes everything without flushing, as in a crash."""
         self._closed = True
         self._cleaner.abandon()
-        for log in self:
+        self.futures.abandon()
+        for log in (*self, *self.futures):
             log.abandon()
         for directory in self.directories:
             directory.unlock()
