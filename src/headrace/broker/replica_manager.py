@@ -290,8 +290,9 @@ class ReplicaManager:
         return self.logs.create(state.tp, None if state.topic_id == ZERO_UUID else state.topic_id)
 
     def unassigned_logs(self) -> list[TopicPartition]:
-        """Returns the partitions that have a log but no role on this broker."""
-        return [log.tp for log in self.logs if self.get(log.tp.topic, log.tp.partition) is None]
+        """Returns the partitions that have a log, or only a future log, but no role on this broker."""
+        tps = {log.tp for log in (*self.logs, *self.logs.futures)}
+        return sorted(tp for tp in tps if self.get(tp.topic, tp.partition) is None)
 
     def move_stray_logs(self, exists: Callable[[TopicPartition], bool]) -> None:
         """Renames the directories of logs whose partitions do not exist in the cluster.
@@ -302,6 +303,10 @@ class ReplicaManager:
             log = self.logs.get(tp)
             if log is not None and not exists(tp):
                 self._attempt(tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
+        for future in self.logs.futures:
+            if self.logs.get(future.tp) is None and not exists(future.tp):
+                path = self.logs.futures.move_stray_log(future.tp)
+                _logger.warning("Partition %s: found a stray future log, keeping it unused in %s", future.tp, path)
 
     def drop_reassigned(self, image: MetadataImage) -> None:
         """Stops the replicas that were reassigned to other brokers, and moves their logs aside.
@@ -433,6 +438,11 @@ class ReplicaManager:
                 offset = self._stopped_high_watermarks.get(tp, directory.high_watermarks.get(tp))
             if offset is not None:
                 checkpoints.setdefault(directory, {})[tp] = offset
+        futures = self.logs.futures
+        for future in futures:
+            directory = futures.directory_of(future.tp)
+            if directory is not None:
+                checkpoints.setdefault(directory, {})[future.tp] = future.high_watermark
         return checkpoints
 
     def _checkpointed(self, directory: LogDirectory, result: WorkResult) -> None:

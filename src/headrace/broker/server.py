@@ -548,6 +548,7 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             image=self.image,
             inbox=self.inbox,
+            log_dir_moves=self.replication.log_dir_moves,
             log_manager=self.log_manager,
             producer_ids=self.producer_ids,
             quotas=self.quotas,
@@ -656,6 +657,7 @@ class Broker:
         gauge("under_replicated_partitions", lambda: self.replicas.under_replicated)
         gauge("under_min_isr_partitions", lambda: self.replicas.under_min_isr)
         gauge("replica_fetchers", lambda: len(self.replication.fetchers))
+        gauge("replicas_moving_between_log_dirs", lambda: len(self.replication.log_dir_moves))
         gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
         gauge("waiting_produces", lambda: self.replicas.produces.delayed)
         gauge("fetch_sessions", lambda: len(self.fetch_sessions))

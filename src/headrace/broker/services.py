@@ -22,6 +22,7 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication.log_dir_moves import LogDirMoves
 from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.telemetry.client_telemetry import ClientTelemetry
 from headrace.broker.transactions import Transactions
@@ -55,6 +56,7 @@ class Services:
     fetch_sessions: FetchSessionCache
     image: MetadataImage
     inbox: CommandInbox
+    log_dir_moves: LogDirMoves
     log_manager: LogManager
     producer_ids: ProducerIdManager
     quotas: Quotas

@@ -45,8 +45,8 @@ class LogCleanerManager:
         on_cleaned: Callable[[Log], None],
         is_moving: Callable[[TopicPartition], bool] = lambda _: False,
     ):
-        """`config` and `logs` are live: both may change. `on_cleaned` checkpoints the cleaned offset of a log. A log for
-        which `is_moving` returns True is being copied to another directory: it is not cleaned."""
+        """`config` and `logs` are live: both may change. `on_cleaned` checkpoints the cleaned offset of a log.
+        A log for which `is_moving` returns True is being copied to another directory: it is not cleaned."""
         self._context = context
         self._config = config
         self._logs = logs

@@ -115,8 +115,7 @@ class FutureLogs:
 
     def prefer(self, tp: TopicPartition, directory: LogDirectory) -> None:
         """Remembers where to create the log of a partition, until the next start."""
-        if directory not in (self._manager.directory_of(tp), self._directory_of.get(tp)):
-            self._preferred[tp] = directory
+        self._preferred[tp] = directory
 
     def take_preferred(self, tp: TopicPartition) -> LogDirectory | None:
         """Returns and forgets the preferred directory of a new log; None if there is none, or if it is offline."""
@@ -158,7 +157,6 @@ class FutureLogs:
         self._directory_of[log.tp] = directory
         directory.partitions += 1
         self._manager.watch_log(log, directory)
-        self._preferred.pop(log.tp, None)
 
     def delete(self, tp: TopicPartition) -> None:
         """Cancels a move: deletes the future log of a partition, if there is one."""

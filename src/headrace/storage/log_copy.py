@@ -114,8 +114,8 @@ class LogCopy:
 def common_end(log: Log, copy: Log) -> int:
     """Returns the offset up to which a copy has the records of its log; at most its log start if it has none of them.
 
-        log     epoch 3: 0-99    epoch 5: 100-150
-        copy    epoch 3: 0-99    epoch 4: 100-120       both have 0-99
+    log     epoch 3: 0-99    epoch 5: 100-150
+    copy    epoch 3: 0-99    epoch 4: 100-120       both have 0-99
     """
     if copy.log_end_offset == copy.log_start_offset:
         return min(copy.log_end_offset, log.log_end_offset)

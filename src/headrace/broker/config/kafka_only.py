@@ -57,10 +57,6 @@ _WITHOUT_EFFECT = {
     "two-phase commit is not supported yet": """
         transaction.two.phase.commit.enable
     """,
-    "replicas are not moved between log directories": """
-        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        num.replica.alter.log.dirs.threads
-    """,
     "the operating system sizes the buffers of replica fetchers": """
         replica.socket.receive.buffer.bytes
     """,
@@ -160,7 +156,6 @@ DYNAMIC_WITHOUT_EFFECT = frozenset(
         "remote.log.manager.fetch.max.bytes.per.second",
         "remote.log.manager.follower.thread.pool.size",
         "remote.log.reader.threads",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
         "share.coordinator.cached.buffer.max.bytes",
     }
 )

@@ -1,4 +1,4 @@
-"""Configs of replication: the fetchers of followers, throttles, fetching from followers."""
+"""Configs of replication: the fetchers of followers, throttles, fetching from followers, moves between directories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,13 +109,45 @@ REPLICATION_KEYS = ConfigTable(
             low=1,
             dynamic=False,
         ),
+        ConfigKey(
+            "num.replica.alter.log.dirs.threads",
+            ConfigType.INT,
+            None,
+            "How many replicas are moved between log directories at the same time. By default as many as there are log "
+            "directories. They are tasks of the event loop, which read files in background threads.",
+            low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            ConfigType.LONG,
+            LONG_MAX,
+            "How many bytes per second are copied between log directories, for all moving replicas together.",
+            low=0,
+        ),
+        ConfigKey(
+            "alter.log.dirs.replication.quota.window.num",
+            ConfigType.INT,
+            11,
+            "The number of samples over which the rate of replicas that move between log directories is measured.",
+            low=1,
+            dynamic=False,
+        ),
+        ConfigKey(
+            "alter.log.dirs.replication.quota.window.size.seconds",
+            ConfigType.INT,
+            1,
+            "The duration of a sample of `alter.log.dirs.replication.quota.window.num`.",
+            low=1,
+            dynamic=False,
+        ),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FetcherConfig:
-    """The config of all replica fetchers, typed and checked."""
+    """The config of all replica fetchers, and of moves between log directories, typed and checked."""
 
     fetchers: int = 1
     max_bytes: int = 1_048_576
@@ -131,6 +163,9 @@ class FetcherConfig:
     """True if fetch responses tell where logs diverge (from `inter.broker.protocol.version` 2.7 on)."""
     throttle_samples: int = 11
     throttle_sample_seconds: int = 1
+    log_dir_movers: int | None = None
+    log_dir_throttle_samples: int = 11
+    log_dir_throttle_sample_seconds: int = 1
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], protocol: InterBrokerProtocol) -> "FetcherConfig":
@@ -156,4 +191,7 @@ class FetcherConfig:
             truncates_on_fetch=protocol.truncates_on_fetch,
             throttle_samples=values["replication_quota_window_num"],
             throttle_sample_seconds=values["replication_quota_window_size_seconds"],
+            log_dir_movers=values["num_replica_alter_log_dirs_threads"],
+            log_dir_throttle_samples=values["alter_log_dirs_replication_quota_window_num"],
+            log_dir_throttle_sample_seconds=values["alter_log_dirs_replication_quota_window_size_seconds"],
         )

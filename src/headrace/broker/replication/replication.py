@@ -2,6 +2,7 @@
 
     leader      followers fetch → `Partition` proposes ISR changes → `IsrManager` → controller or store
     follower    the controller assigns a role → `FetcherManager` → fetchers → appends and truncations
+    any         a client changes the log directory of a replica → `LogDirMoves`
 
 Owned by the broker's loop. `close` stops all of it, before the logs are closed.
 """
@@ -12,10 +13,12 @@ from typing import Any
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.dynamic import DynamicConfig
+from headrace.broker.partition import Partition
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication.fetcher import BrokerClient
 from headrace.broker.replication.fetcher_manager import FetcherManager
 from headrace.broker.replication.isr import AlterPartitionManager, AlterPartitionSender, IsrManager, StoreIsrManager
+from headrace.broker.replication.log_dir_moves import LogDirMoves
 from headrace.broker.replication.replica_selector import make_selector
 from headrace.broker.replication.throttle import ReplicationQuota, is_listed
 from headrace.cluster.metadata_image import ImageChange, MetadataImage
@@ -27,7 +30,7 @@ _FETCHERS = "num.replica.fetchers"
 
 
 class Replication:
-    """The fetchers, ISR changes and throttles of one broker."""
+    """The fetchers, ISR changes, throttles and moves between log directories of one broker."""
 
     def __init__(
         self,
@@ -68,7 +71,21 @@ class Replication:
         self.fetchers = FetcherManager(
             node_id, client, replicas, fetcher_config, broker_epoch=broker_epoch, throttle=follower_quota
         )
-        replicas.on_role_assigned = self.fetchers.update
+        self.log_dir_moves = LogDirMoves(
+            replicas,
+            image,
+            ReplicationQuota(
+                clock,
+                lambda: int(dynamic_config.broker("replica.alter.log.dirs.io.max.bytes.per.second")),
+                lambda _: True,
+                config.fetchers.log_dir_throttle_samples,
+                config.fetchers.log_dir_throttle_sample_seconds,
+            ),
+            movers=config.fetchers.log_dir_movers or len(config.log_dirs),
+            max_bytes=config.fetchers.max_bytes,
+            backoff_ms=config.fetchers.backoff_ms,
+        )
+        replicas.on_role_assigned = self._role_assigned
         dynamic_config.on_broker_changed.append(self._broker_configs_changed)
         self.isr_manager: IsrManager
         if config.control.protocol.uses_alter_partition:
@@ -86,6 +103,10 @@ class Replication:
         replicas.context.broker_epoch = broker_epoch
         image.add_listener(self._image_changed)
 
+    def _role_assigned(self, partition: Partition) -> None:
+        self.fetchers.update(partition)
+        self.log_dir_moves.update(partition)
+
     def _image_changed(self, change: ImageChange) -> None:
         if change.brokers_changed:
             self._replicas.check_high_watermarks()
@@ -99,4 +120,5 @@ class Replication:
         """Stops fetching and proposing ISR changes."""
         self._replicas.on_role_assigned = lambda _: None
         await self.fetchers.close()
+        await self.log_dir_moves.close()
         await self.isr_manager.close()
