@@ -78,11 +78,16 @@ class LogCopy:
                 restarts = end <= future.log_start_offset
                 return Truncate(_start_of(log) if restarts else end, restarts)
             self._compared = log, future, log.truncation_count
+        if future.log_start_offset > log.log_start_offset:
+            return Truncate(_start_of(log), True)  # a crash has undone the deletion of records of the log
         if future.log_end_offset < log.log_start_offset and future.log_end_offset < (start := _start_of(log)):
             return Truncate(start, True)
         if future.log_end_offset < log.log_end_offset:
             fetch_offset = max(future.log_end_offset, log.log_start_offset)
             found = log.read(fetch_offset, max_bytes, FetchIsolation.LOG_END).slice
+            if found is not None and found.base_offset < future.log_end_offset:
+                # The copy ends in the middle of a batch: in a gap after a truncation, or at a log start offset.
+                return Truncate(found.base_offset, found.base_offset <= future.log_start_offset)
             if found is not None:
                 return Read(found, future.log_end_offset, log.truncation_count)
             future.skip_to(log.log_end_offset)

@@ -78,6 +78,8 @@ class Admin:
     describe_cluster = _blocking(AdminCore.describe_cluster)
     unregister_broker = _blocking(AdminCore.unregister_broker)
     describe_log_dirs = _blocking(AdminCore.describe_log_dirs)
+    alter_replica_log_dirs = _blocking(AdminCore.alter_replica_log_dirs)
+    describe_replica_log_dirs = _blocking(AdminCore.describe_replica_log_dirs)
     api_versions = _blocking(AdminCore.api_versions)
     describe_features = _blocking(AdminCore.describe_features)
 

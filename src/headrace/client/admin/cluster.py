@@ -1,19 +1,10 @@
-"""The cluster: brokers, log directories, API versions, features. Owner: the loop."""
-
-import asyncio
-from collections.abc import Iterable, Mapping
+"""The cluster: brokers, API versions, features. Owner: the loop."""
 
 from headrace.client.admin.base import AdminBase, operations
-from headrace.client.admin.types import BrokerDescription, ClusterDescription, LogDirDescription, ReplicaInfo
-from headrace.client.errors import check, error_for
+from headrace.client.admin.types import BrokerDescription, ClusterDescription
+from headrace.client.errors import check
 from headrace.common.errors import UnsupportedVersionError
-from headrace.common.types import TopicPartition
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from headrace.protocol.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
 from headrace.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
@@ -72,59 +63,6 @@ class ClusterAdmin(AdminBase):
             check(response.error_code, response.error_message)
 
         await self._call_with_retries(attempt, timeout_ms, f"unregistering broker {broker_id}")
-
-    async def describe_log_dirs(
-        self,
-        topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
-        brokers: Iterable[int] | None = None,
-        *,
-        timeout_ms: float | None = None,
-    ) -> dict[int, list[LogDirDescription]]:
-        """Returns log directories by broker, with the sizes of their replicas: all of them, those of some topics, or
-        those of some partitions."""
-        topics: list[DescribableLogDirTopic] | None = None
-        if isinstance(topic_partitions, Mapping):
-            topics = [
-                DescribableLogDirTopic(topic=name, partitions=list(partitions))
-                for name, partitions in topic_partitions.items()
-            ]
-        elif topic_partitions is not None:
-            names = list(topic_partitions)
-            view = await self.core.metadata.update(names, self._timeout_ms(timeout_ms))
-            topics = [
-                DescribableLogDirTopic(topic=name, partitions=list(range(view.partition_count(name) or 0)))
-                for name in names
-            ]
-
-        async def send(broker_id: int) -> list[LogDirDescription]:
-            response: DescribeLogDirsResponse = await self.core.pool.send(
-                broker_id, DescribeLogDirsRequest(topics=topics)
-            )
-            check(response.error_code)
-            return [
-                LogDirDescription(
-                    broker_id,
-                    log_dir.log_dir,
-                    {
-                        TopicPartition(topic.name, replica.partition_index): ReplicaInfo(
-                            replica.partition_size, replica.offset_lag, replica.is_future_key
-                        )
-                        for topic in log_dir.topics
-                        for replica in topic.partitions
-                    },
-                    log_dir.total_bytes,
-                    log_dir.usable_bytes,
-                    log_dir.is_cordoned,
-                    error_for(log_dir.error_code),
-                )
-                for log_dir in response.results
-            ]
-
-        async def attempt() -> dict[int, list[LogDirDescription]]:
-            ids = await self._broker_ids(brokers)
-            return dict(zip(ids, await asyncio.gather(*[send(broker_id) for broker_id in ids]), strict=True))
-
-        return await self._call_with_retries(attempt, timeout_ms, "describing log directories")
 
     async def api_versions(self, broker_id: int | None = None, *, timeout_ms: float | None = None) -> dict[int, range]:
         """Returns the versions that a broker supports, by API key."""

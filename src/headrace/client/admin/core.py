@@ -9,6 +9,7 @@ from headrace.client.admin.client_quotas import ClientQuotasAdmin
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
+from headrace.client.admin.log_dirs import LogDirsAdmin
 from headrace.client.admin.reassignments import ReassignmentsAdmin
 from headrace.client.admin.scram import ScramAdmin
 from headrace.client.admin.topics import TopicsAdmin
@@ -30,6 +31,7 @@ class AdminCore(
     TopicsAdmin,
     ConfigsAdmin,
     ClusterAdmin,
+    LogDirsAdmin,
     ReassignmentsAdmin,
     GroupsAdmin,
     TransactionsAdmin,

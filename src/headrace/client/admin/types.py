@@ -19,6 +19,7 @@ __all__ = [
     "AbortTransactionSpec",
     "AlterConfigOp",
     "AlteredConfig",
+    "AlteredLogDir",
     "AlteredOffset",
     "AlteredReassignment",
     "BrokerDescription",
@@ -54,6 +55,7 @@ __all__ = [
     "ProducerState",
     "RemovedMember",
     "ReplicaInfo",
+    "ReplicaLogDirs",
     "Results",
     "TopicDescription",
     "TransactionDescription",
@@ -413,6 +415,25 @@ class LogDirDescription:
     usable_bytes: int = -1
     is_cordoned: bool = False
     error: KafkaError | None = None
+
+
+@dataclass(frozen=True)
+class AlteredLogDir:
+    """The result of starting, or cancelling, the move of a replica to another log directory."""
+
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True)
+class ReplicaLogDirs:
+    """The log directory of a replica, and the one to which it is being moved. None and -1: there is none."""
+
+    current_path: str | None = None
+    current_offset_lag: int = -1
+    """How far it is behind the high watermark."""
+    future_path: str | None = None
+    future_offset_lag: int = -1
+    """How far the copy is behind the current replica."""
 
 
 # ---- placement of partitions
