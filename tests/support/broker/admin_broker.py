@@ -19,6 +19,8 @@ from headrace.broker.config_resources import ConfigResources
 from headrace.broker.quotas.client_quotas import UNLIMITED_MUTATION, ControllerMutation
 from headrace.broker.quotas.quotas import Quotas
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replication.log_dir_moves import LogDirMoves
+from headrace.broker.replication.throttle import UNLIMITED, ReplicationQuota
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
     EPOCH_DURING_DELETE,
@@ -151,6 +153,10 @@ class AdminBroker:
         self.batch_inflater = BatchInflater(self.clock, asyncio.to_thread)
         self.replicas = ReplicaManager(NODE_ID, self.log_manager, self.dynamic_config.topic, Timer(self.clock))
         self.log_manager.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
+        self.log_dir_rate = UNLIMITED
+        quota = ReplicationQuota(self.clock, lambda: self.log_dir_rate, lambda _: True)
+        self.log_dir_moves = LogDirMoves(self.replicas, self.image, quota, movers=2, max_bytes=1_048_576, backoff_ms=10)
+        self.replicas.on_role_assigned = self.log_dir_moves.update
         self.update([])
 
     def __enter__(self) -> "AdminBroker":
@@ -160,6 +166,7 @@ class AdminBroker:
         self.close()
 
     def close(self) -> None:
+        self._runner.run(self.log_dir_moves.close())
         self.log_manager.close()
         self._runner.run(self.store.close())
         self._runner.close()
@@ -195,6 +202,22 @@ class AdminBroker:
         tps = [TopicPartition(topic, index) for index in known.partitions]
         self.replicas.stop(StopReplica(NODE_ID, 1, -1, [ReplicaToStop(tp, EPOCH_DURING_DELETE, True) for tp in tps]))
         self.update([PartitionState(tp, ZERO_UUID, LEADER_DURING_DELETE, 0, (), 0, ()) for tp in tps])
+
+    async def _wait(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    def in_loop(self, action: Callable[[], Any]) -> Any:
+        """Calls a function that starts tasks."""
+
+        async def call() -> Any:
+            return action()
+
+        return self._runner.run(call())
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Runs the tasks of the loop until a condition is true."""
+        self._runner.run(asyncio.wait_for(self._wait(condition), 60))
 
     # ---- client
 

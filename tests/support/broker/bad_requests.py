@@ -911,6 +911,12 @@ def _cluster() -> list[Case]:
         ),
         Case("DescribeLogDirs: no topics", ApiKey.DESCRIBE_LOG_DIRS, {"topics": []}),
         Case(
+            "AlterReplicaLogDirs: an unknown directory",
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            {"dirs": [{"path": "/nowhere", "topics": [{"name": "missing", "partitions": [0]}]}]},
+        ),
+        Case("AlterReplicaLogDirs: no directories", ApiKey.ALTER_REPLICA_LOG_DIRS, {"dirs": []}),
+        Case(
             "ApiVersions: a bad software name",
             ApiKey.API_VERSIONS,
             {"client_software_name": "-", "client_software_version": "1"},

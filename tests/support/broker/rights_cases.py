@@ -260,6 +260,9 @@ def _cluster(resources: Resources) -> Iterator[RightsCase]:
     for version in (1, 2, 4):
         request: dict[str, Any] = {"topics": [{"topic": topic, "partitions": [0]}]}
         yield case(f"version {version}", ApiKey.DESCRIBE_LOG_DIRS, request, version)
+    for version in (1, 2):
+        request = {"dirs": [{"path": "/nowhere", "topics": [{"name": topic, "partitions": [0, 1]}]}]}
+        yield case(f"version {version}", ApiKey.ALTER_REPLICA_LOG_DIRS, request, version)
     for version in (0, 1, 2):
         request = {"topic_partitions": [{"topic": topic, "partitions": [0]}], "timeout_ms": 10_000}
         yield case(f"version {version}", ApiKey.ELECT_LEADERS, request, version)
