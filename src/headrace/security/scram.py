@@ -154,7 +154,9 @@ class ScramServer:
             )
         extensions = dict(item.partition("=")[::2] for item in match["extensions"].split(",")[1:])
         credential = self._look_up(user, extensions.get(TOKEN_EXTENSION, "").lower() == "true")
-        self._credential = credential or self._unknown_users.credential(self._mechanism, user)
+        # Made up also if it is not needed: the time of the response must not tell which users exist (CVE-2021-38153).
+        made_up = self._unknown_users.credential(self._mechanism, user)
+        self._credential = made_up if credential is None else credential
         self._header = match["header"]
         self._nonce = match["nonce"] + self._new_nonce()
         salt = base64.b64encode(self._credential.salt).decode()
