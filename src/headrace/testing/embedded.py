@@ -27,6 +27,7 @@ from headrace.common.errors import HeadraceError, TopicAlreadyExistsError
 from headrace.common.ids import make_random
 from headrace.net.listeners import join_address
 from headrace.testing.faults import Faults
+from headrace.testing.security import BrokerSecurity, ClientLibrary, Security
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ class EmbeddedBroker:
     - `data_dir`: kept after the block. By default the broker uses a temporary directory, which survives restarts and is
       deleted at the end of the block.
     - `port`: by default a free port.
+    - `security`: users, passwords, rights. `client_config` returns what their clients need.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class EmbeddedBroker:
         data_dir: Path | str | None = None,
         port: int | None = None,
         clock: Clock | None = None,
+        security: Security | None = None,
     ):
         self.faults = Faults(self._faults_changed)
         """The faults to inject into requests."""
@@ -67,6 +70,8 @@ class EmbeddedBroker:
         self._port = port
         self._address: tuple[str, int] | None = None
         self._clock = clock
+        self._security = None if security is None else BrokerSecurity(security)
+        self._must_create_users = security is not None
         self._wait = SystemClock()
         self._thread: _BrokerThread | None = None
         self._resumed: threading.Event | None = None
@@ -88,6 +93,23 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """The `bootstrap.servers` of clients, such as `127.0.0.1:12345`."""
         return join_address(*self.address)
+
+    def client_config(
+        self, user: str | None = None, *, password: str | None = None, library: ClientLibrary = "headrace"
+    ) -> dict[str, Any]:
+        """Returns the configs of a client: its broker, and with `security` the user and what else it needs.
+
+        - `user`: one of the users; None is the broker's own user, who may do everything.
+        - `password`: a wrong one, for example.
+        - `library`: whose names the configs have. `headrace` (also as keyword arguments with `_`) and `confluent` have
+          the names of librdkafka, `kafka-python` and `aiokafka` their keyword arguments, `java` those of Kafka.
+        """
+        if self._security is not None:
+            return self._security.client_config(self.bootstrap_servers, user, password, library)
+        if user is not None or password is not None:
+            raise HeadraceError("The broker has no users: create it with security=Security(users=...)")
+        key = "bootstrap_servers" if library in ("kafka-python", "aiokafka") else "bootstrap.servers"
+        return {key: self.bootstrap_servers}
 
     @property
     def data_dir(self) -> Path:
@@ -124,6 +146,10 @@ class EmbeddedBroker:
         listener = self._thread.broker.server.endpoints[0]
         self._address = HOST if listener.host in ALL_ADDRESSES else listener.host, listener.port
         self._faults_changed()
+        if self._must_create_users and self._security is not None:
+            self.run(self._security.create)
+            self.wait_until(self._security.is_ready)
+            self._must_create_users = False
         for name, partitions in self._topics.items():
             with suppress(TopicAlreadyExistsError):  # in an existing data_dir
                 self.create_topic(name, partitions)
@@ -131,7 +157,7 @@ class EmbeddedBroker:
 
     def _properties(self, port: int) -> dict[str, object]:
         properties: dict[str, object] = {
-            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "listeners": f"{'PLAINTEXT' if self._security is None else self._security.protocol}://{HOST}:{port}",
             "log.dirs": str(self.data_dir),
             "group.initial.rebalance.delay.ms": 0,  # tests should not wait for more members
         }
@@ -139,6 +165,8 @@ class EmbeddedBroker:
             # Tests write records with fixed timestamps. The first retention check, 30 s after the start, would delete
             # records that are older than a week while some test is running.
             properties["log.retention.ms"] = -1
+        if self._security is not None:
+            properties |= self._security.properties()
         return properties | self._custom_properties
 
     def _open_environment(self) -> BrokerEnvironment:
