@@ -18,15 +18,18 @@ from typing import Any, TypeVar
 
 from headrace.broker.server import Broker
 from headrace.cluster import znodes
-from headrace.cluster.store import NoNode
+from headrace.cluster.registration import prepare_cluster
+from headrace.cluster.store import CoordinationStore, NoNode
 from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import Leadership, TopicAssignment
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError, TopicAlreadyExistsError
+from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
 from headrace.testing.cluster_broker import ClusterBroker
 from headrace.testing.embedded import check_topics
 from headrace.testing.links import STORE, LinkNode
+from headrace.testing.security import BrokerSecurity, ClientLibrary, Security, client_config
 from headrace.testing.shared_store import SharedStore
 
 T = TypeVar("T")
@@ -48,6 +51,8 @@ class EmbeddedCluster:
     - `session_timeout_ms`: how long a broker may be unreachable for the store before it counts as dead, like
       `zookeeper.session.timeout.ms`.
     - `data_dir`: kept after the block. By default the brokers use temporary directories, which survive restarts.
+    - `security`: users, passwords, rights, TLS, of clients and between the brokers. `client_config` returns what
+      clients need.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class EmbeddedCluster:
         replication_factor: int | None = None,
         session_timeout_ms: int = 2_000,
         data_dir: Path | str | None = None,
+        security: Security | None = None,
     ):
         if brokers < 1:
             raise ValueError(f"brokers={brokers!r} is not valid: expected at least 1")
@@ -73,6 +79,7 @@ class EmbeddedCluster:
         self._topics = check_topics(topics or {})
         self._session_timeout_ms = session_timeout_ms
         self._data_dir = None if data_dir is None else Path(data_dir)
+        self._security = None if security is None else BrokerSecurity(security)
         self._clock = SystemClock()
         self._brokers: dict[int, ClusterBroker] = {}
         self._store: SharedStore | None = None
@@ -109,6 +116,12 @@ class EmbeddedCluster:
         """The `bootstrap.servers` of clients: the addresses of all brokers. They survive restarts."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
+    def client_config(
+        self, user: str | None = None, *, password: str | None = None, library: ClientLibrary = "headrace"
+    ) -> dict[str, Any]:
+        """Returns the configs of a client, as `EmbeddedBroker.client_config` does."""
+        return client_config(self._security, self.bootstrap_servers, user, password, library)
+
     @property
     def store(self) -> SharedStore:
         """The coordination store. `store.run(store.tree.get("/controller"))` reads a node."""
@@ -143,19 +156,35 @@ class EmbeddedCluster:
             # A temporary cluster has its store in memory: it need not survive the process.
             self._store = SharedStore(None if self._data_dir is None else directory / "coordination.sqlite")
             cleanup.callback(self._close_store)
+            if self._security is not None:
+                cleanup.callback(self._security.close)
             self._brokers = {broker_id: self._make(broker_id, directory) for broker_id in range(1, self._count + 1)}
             cleanup.callback(self._close_brokers)
+            if self._security is not None:
+                # Before the brokers, because they log in to each other.
+                self._store.run(self._create_users(self._store.tree, self._security))
             self._for_each(self._brokers.values(), ClusterBroker.start)
             self._wait_for("all brokers know each other", self._brokers_know_each_other)
+            if self._security is not None:
+                self._brokers[1].run(self._security.create_acls)
+                for broker in self._brokers.values():
+                    broker.wait_until(self._security.is_ready, _TIMEOUT_MS)
             for name, partitions in self._topics.items():
                 with suppress(TopicAlreadyExistsError):  # in an existing data_dir
                     self.create_topic(name, partitions)
             self._cleanup = cleanup.pop_all()
 
+    @staticmethod
+    async def _create_users(store: CoordinationStore, security: BrokerSecurity) -> None:
+        await prepare_cluster(store, make_random())
+        await security.create_users(store)
+
     def _make(self, broker_id: int, directory: Path) -> ClusterBroker:
         properties = {**self._properties, **self._broker_properties.get(broker_id, {})}
         data_dir = directory / f"broker-{broker_id}"
-        return ClusterBroker(broker_id, self.store, self._session_timeout_ms, self._node_at, properties, data_dir)
+        return ClusterBroker(
+            broker_id, self.store, self._session_timeout_ms, self._node_at, properties, data_dir, self._security
+        )
 
     def _for_each(self, brokers: Iterable[ClusterBroker], action: Callable[[ClusterBroker], object]) -> None:
         """Does something with several brokers at the same time. Raises the first error, after all are done."""

@@ -14,6 +14,7 @@ from headrace.common.clock import Clock
 from headrace.storage.files import FileSystem
 from headrace.testing.embedded import EmbeddedBroker
 from headrace.testing.links import LinkDialer, LinkNode
+from headrace.testing.security import BrokerSecurity
 from headrace.testing.shared_store import SharedStore, SharedStoreSession
 
 _TIMEOUT_SECONDS = 10.0
@@ -30,8 +31,10 @@ class ClusterBroker(EmbeddedBroker):
         node_at: Callable[[int], LinkNode | None],
         properties: Mapping[str, object],
         data_dir: Path | None = None,
+        security: BrokerSecurity | None = None,
     ):
         super().__init__({**properties, "broker.id": broker_id}, data_dir=data_dir)
+        self._security = security
         self.id = broker_id
         self.ports: frozenset[int] = frozenset()
         """The ports of all its listeners, as far as they are known."""
@@ -49,6 +52,9 @@ class ClusterBroker(EmbeddedBroker):
         super().start()
         endpoints = self._running().broker.server.endpoints
         self.ports = frozenset(endpoint.port for endpoint in endpoints)
+
+    def _create_users(self, security: BrokerSecurity) -> None:
+        """Does nothing: the cluster has created them."""
 
     def _properties(self, port: int) -> dict[str, object]:
         self.ports = frozenset({port})  # other brokers connect before `start` returns

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.listeners import ALL_ADDRESSES
@@ -27,7 +27,10 @@ from headrace.common.errors import HeadraceError, TopicAlreadyExistsError
 from headrace.common.ids import make_random
 from headrace.net.listeners import join_address
 from headrace.testing.faults import Faults
-from headrace.testing.security import BrokerSecurity, ClientLibrary, Security
+from headrace.testing.security import BrokerSecurity, ClientLibrary, Security, client_config
+
+if TYPE_CHECKING:
+    from headrace.testing.certificates import CertificateAuthority
 
 T = TypeVar("T")
 
@@ -48,7 +51,7 @@ class EmbeddedBroker:
     - `data_dir`: kept after the block. By default the broker uses a temporary directory, which survives restarts and is
       deleted at the end of the block.
     - `port`: by default a free port.
-    - `security`: users, passwords, rights. `client_config` returns what their clients need.
+    - `security`: users, passwords, rights, TLS. `client_config` returns what their clients need.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class EmbeddedBroker:
         self._address: tuple[str, int] | None = None
         self._clock = clock
         self._security = None if security is None else BrokerSecurity(security)
-        self._must_create_users = security is not None
+        self._owns_security = self._must_create_users = security is not None
         self._wait = SystemClock()
         self._thread: _BrokerThread | None = None
         self._resumed: threading.Event | None = None
@@ -104,12 +107,14 @@ class EmbeddedBroker:
         - `library`: whose names the configs have. `headrace` (also as keyword arguments with `_`) and `confluent` have
           the names of librdkafka, `kafka-python` and `aiokafka` their keyword arguments, `java` those of Kafka.
         """
-        if self._security is not None:
-            return self._security.client_config(self.bootstrap_servers, user, password, library)
-        if user is not None or password is not None:
-            raise HeadraceError("The broker has no users: create it with security=Security(users=...)")
-        key = "bootstrap_servers" if library in ("kafka-python", "aiokafka") else "bootstrap.servers"
-        return {key: self.bootstrap_servers}
+        return client_config(self._security, self.bootstrap_servers, user, password, library)
+
+    @property
+    def certificate_authority(self) -> "CertificateAuthority":
+        """The authority of the broker's certificate, if `security` has TLS: for certificates that the test makes."""
+        if self._security is None:
+            raise HeadraceError("The broker has no certificates: create it with security=Security(tls=True)")
+        return self._security.authority
 
     @property
     def data_dir(self) -> Path:
@@ -146,14 +151,20 @@ class EmbeddedBroker:
         listener = self._thread.broker.server.endpoints[0]
         self._address = HOST if listener.host in ALL_ADDRESSES else listener.host, listener.port
         self._faults_changed()
-        if self._must_create_users and self._security is not None:
-            self.run(self._security.create)
-            self.wait_until(self._security.is_ready)
-            self._must_create_users = False
+        if self._security is not None:
+            self._create_users(self._security)
         for name, partitions in self._topics.items():
             with suppress(TopicAlreadyExistsError):  # in an existing data_dir
                 self.create_topic(name, partitions)
         self._topics.clear()
+
+    def _create_users(self, security: BrokerSecurity) -> None:
+        """Creates users and ACLs at the first start. Returns when the broker knows them."""
+        if self._must_create_users:
+            self.run(lambda broker: security.create_users(broker.store))
+            self.run(security.create_acls)
+            self._must_create_users = False
+        self.wait_until(security.is_ready)
 
     def _properties(self, port: int) -> dict[str, object]:
         properties: dict[str, object] = {
@@ -202,6 +213,8 @@ class EmbeddedBroker:
             self.stop()
         finally:
             self.faults.clear()
+            if self._security is not None and self._owns_security:
+                self._security.close()
             if self._temporary is not None:
                 self._temporary.cleanup()
                 self._temporary = self._data_dir = None

@@ -34,6 +34,10 @@ def test_wrong_security() -> None:
         Security(mechanism="LOGIN")
     with pytest.raises(ValueError, match="is the broker itself"):
         Security(users={"broker": "x"})
+    with pytest.raises(ValueError, match="users must be passwords by user name"):
+        Security(users=["alice"])
+    with pytest.raises(ValueError, match="users need a way to log in"):
+        Security(users=["alice"], mechanism=None, tls=True)
     with pytest.raises(ValueError, match="library='ruby' is not known"):
         BrokerSecurity(Security()).client_config("h:1", None, None, "ruby")
 
