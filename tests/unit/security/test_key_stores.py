@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from headrace.common.errors import ConfigError
 from headrace.security.key_stores import KeyStore, load_keystore, load_truststore, store_files
@@ -55,7 +56,7 @@ def test_nothing() -> None:
 def test_pem_files(tmp_path: Path, password: str | None) -> None:
     path = BROKER.write_keystore(tmp_path / "broker.pem", password)
     loaded = keystore(keystore_location=str(path), keystore_type="PEM", key_password=password)
-    assert loaded.certificate == ssl.PEM_cert_to_DER_cert(BROKER.chain_pem)
+    assert loaded.certificate == BROKER.certificate.public_bytes(Encoding.DER)
     assert "key-secret" not in repr(loaded)
     assert "PRIVATE" not in repr(loaded)
     assert path.stat().st_mode & 0o777 == 0o600
