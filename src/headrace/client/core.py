@@ -4,13 +4,12 @@ Owner: the loop that it is created on. Producer, consumer and admin client each 
 """
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace import __version__
 from headrace.client.authentication import ClientAuthentication
+from headrace.client.config.tls import make_ssl_context
 from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerConfig
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
@@ -19,12 +18,12 @@ from headrace.client.metadata import Metadata, MetadataConfig
 from headrace.client.statistics import Statistics
 from headrace.common.backoff import Backoff
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import ConfigError, KafkaError
+from headrace.common.errors import KafkaError
 from headrace.common.ids import Random, make_random
 from headrace.common.metrics import Metrics
 from headrace.net.broker_pool import BrokerPool, NetConfig, PoolEvents
 from headrace.net.dialer import Dialer, SocketDialer
-from headrace.net.errors import KafkaConnectionError, describe_os_error
+from headrace.net.errors import KafkaConnectionError
 from headrace.net.nodes import parse_addresses
 
 __all__ = ["ClientCore"]
@@ -171,44 +170,3 @@ def _max_in_flight(config: ClientConfig) -> int:
 def _max_response_bytes(config: ClientConfig) -> int:
     fetch_bytes = config.fetch_max_bytes if isinstance(config, ConsumerConfig) else 0
     return max(config.receive_message_max_bytes, fetch_bytes + _FETCH_OVERHEAD_BYTES)
-
-
-def make_ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """Returns the SSL context for connections to brokers, or None for PLAINTEXT."""
-    context = config.ssl_context
-    if config.security_protocol not in ("SSL", "SASL_SSL"):
-        if context is not None:
-            raise ConfigError(
-                f"ssl.context is set, but security.protocol is {config.security_protocol}: expected SSL or SASL_SSL"
-            )
-        return None
-    if context is not None:
-        return context
-    with _names_file("ssl.cafile", config.ssl_cafile):
-        context = ssl.create_default_context(cafile=config.ssl_cafile)
-    context.check_hostname = config.ssl_check_hostname
-    if config.ssl_certfile is not None:
-        files = config.ssl_certfile if config.ssl_keyfile is None else f"{config.ssl_certfile}, {config.ssl_keyfile}"
-        for name, file in (("ssl.certfile", config.ssl_certfile), ("ssl.keyfile", config.ssl_keyfile)):
-            with _names_file(name, file), open(file or config.ssl_certfile, "rb"):
-                pass  # OpenSSL's error does not say which of the two files cannot be read
-        with _names_file("ssl.certfile and ssl.keyfile", files):
-            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password)
-    if config.ssl_crlfile is not None:
-        with _names_file("ssl.crlfile", config.ssl_crlfile):
-            context.load_verify_locations(config.ssl_crlfile)
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    if config.ssl_ciphers is not None:
-        with _names_file("ssl.ciphers", config.ssl_ciphers):
-            context.set_ciphers(config.ssl_ciphers)
-    return context
-
-
-@contextmanager
-def _names_file(key: str, value: str | None) -> Iterator[None]:
-    """Turns an error of a file, or of another value, into one that names it."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{key}={value} cannot be used: {reason}") from error

@@ -23,16 +23,20 @@ def server_context(values: Mapping[str, Any], keystore: KeyStore, prefix: str = 
     context.verify_mode = _VERIFY[values.get("ssl.client.auth") or "none"]
     # A client must not make the broker repeat its most expensive work.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    _configure(context, values, keystore, prefix)
+    _configure(context, values, keystore, prefix, context.verify_mode != ssl.CERT_NONE)
     return context
 
 
-def client_context(values: Mapping[str, Any], keystore: KeyStore | None, prefix: str = "") -> ssl.SSLContext:
-    """Returns the context of connections to brokers. Raises ConfigError."""
+def client_context(
+    values: Mapping[str, Any], keystore: KeyStore | None, prefix: str = "", *, needs_authorities: bool = True
+) -> ssl.SSLContext:
+    """Returns the context of connections to brokers. `needs_authorities`: without a truststore it gets those of the
+    operating system. Raises ConfigError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = values.get("ssl.endpoint.identification.algorithm")
     context.check_hostname = ("https" if algorithm is None else algorithm.strip().lower()) == "https"
-    _configure(context, values, keystore, prefix)
+    _configure(context, values, keystore, prefix, needs_authorities)
     return context
 
 
@@ -41,7 +45,13 @@ def load_context(values: Mapping[str, Any], prefix: str = "") -> ssl.SSLContext:
     return client_context(values, load_keystore(values, prefix), prefix)
 
 
-def _configure(context: ssl.SSLContext, values: Mapping[str, Any], keystore: KeyStore | None, prefix: str) -> None:
+def _configure(
+    context: ssl.SSLContext,
+    values: Mapping[str, Any],
+    keystore: KeyStore | None,
+    prefix: str,
+    needs_authorities: bool,
+) -> None:
     versions = [_VERSIONS[version] for version in values.get("ssl.enabled.protocols") or _VERSIONS]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     apply_cipher_suites(context, values.get("ssl.cipher.suites") or (), f"{prefix}ssl.cipher.suites")
@@ -55,6 +65,6 @@ def _configure(context: ssl.SSLContext, values: Mapping[str, Any], keystore: Key
             context.load_verify_locations(cadata=certificates)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"{prefix}ssl.truststore: a certificate is damaged: {error}") from None
-    elif context.verify_mode != ssl.CERT_NONE:
+    elif needs_authorities:
         purpose = ssl.Purpose.SERVER_AUTH if context.protocol == ssl.PROTOCOL_TLS_CLIENT else ssl.Purpose.CLIENT_AUTH
         context.load_default_certs(purpose)

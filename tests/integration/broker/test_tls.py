@@ -1,5 +1,6 @@
 """Listeners with TLS of a real broker: certificates, principals, errors, hostile bytes, reloading."""
 
+import asyncio
 import logging
 import os
 import socket
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.support.security.sasl_broker import jaas
-from tests.support.security.tls import ALICE, CA, OTHER_CA, PASSWORD, TlsFiles
+from tests.support.security.tls import ALICE, CA, OTHER_CA, PASSWORD, SUBJECT, TlsFiles
 
 import headrace
+import headrace.aio
 from headrace.admin import ConfigResource, ConfigResourceType, UserScramCredentialUpsertion
+from headrace.cli.main import main
 from headrace.client.errors import SslAuthenticationError
 from headrace.common.errors import ConfigError, InvalidRequestError, KafkaError, SaslAuthenticationFailedError
 from headrace.testing import EmbeddedBroker
@@ -363,3 +367,43 @@ def test_expired_and_future_certificates(files: TlsFiles) -> None:
             pytest.raises(SslAuthenticationError, match=words),
         ):
             admin.list_topics()
+
+
+def test_all_kinds_of_clients_and_stores(broker: EmbeddedBroker, files: TlsFiles) -> None:
+    servers = address(broker, "MUTUAL")
+    alice = CA.issue("alice", subject=SUBJECT)
+    base = {"bootstrap.servers": servers, "security.protocol": "SSL"}
+    stores: list[dict[str, Any]] = [
+        {
+            "ssl.truststore.location": files.pkcs12_truststore,
+            "ssl.truststore.password": PASSWORD,
+            "ssl.keystore.location": files.pkcs12("alice", alice),
+            "ssl.keystore.password": PASSWORD,
+        },
+        {
+            "ssl.truststore.certificates": CA.certificate_pem,
+            "ssl.keystore.key": alice.key_pem("key-secret"),
+            "ssl.keystore.certificate.chain": alice.chain_pem,
+            "ssl.key.password": "key-secret",
+        },
+        {"ssl.ca.location": files.ca, "ssl.certificate.location": files.alice, "ssl.key.location": files.alice},
+    ]
+    for store in stores:
+        round_trip({**base, **store})
+
+    async def asynchronously(config: dict[str, Any]) -> None:
+        async with headrace.aio.Producer(config) as producer:
+            await producer.send_and_wait("t", b"x")
+
+    asyncio.run(asynchronously({**base, **stores[1]}))
+
+
+def test_tools_over_tls(broker: EmbeddedBroker, files: TlsFiles, tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={files.ca}\nssl.truststore.type=PEM\n"
+        f"ssl.keystore.location={files.alice}\nssl.keystore.type=PEM\n"
+    )
+    arguments = ["topics", "--bootstrap-server", address(broker, "MUTUAL"), "--command-config", str(properties)]
+    result = CliRunner().invoke(main, [*arguments, "--list"], catch_exceptions=False)
+    assert (result.exit_code, result.stdout.split()) == (0, ["t"])

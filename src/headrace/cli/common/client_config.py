@@ -4,7 +4,6 @@ A tool creates several kinds of clients from one file, and the file may also ser
 
 - Each client gets only the configs that it knows.
 - Configs that no client knows are ignored with a warning, as in Kafka's tools.
-- Java's names for TLS configs with PEM files are accepted.
 - TLS and SASL configs are ignored if the security protocol does not use them.
 """
 
@@ -29,13 +28,13 @@ def known_configs(properties: Mapping[str, str]) -> dict[str, str]:
     from headrace.client.config.table import ALIASES
 
     dotted = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in properties.items()}
-    translated = _translate_tls(dotted)
-    configs = {name: value for name, value in translated.items() if _is_known(name)}
+    used = _without_unused_layers(dotted)
+    configs = {name: value for name, value in used.items() if _is_known(name)}
     if _STRATEGY in configs:
         configs[_STRATEGY] = ",".join(
             _ASSIGNORS.get(part.strip().rpartition(".")[2], part.strip()) for part in configs[_STRATEGY].split(",")
         )
-    ignored = sorted(set(translated) - set(configs) - _WARNED)
+    ignored = sorted(set(used) - set(configs) - _WARNED)
     if ignored:
         _WARNED.update(ignored)
         click.echo(f"WARNING: Ignoring unknown client configs: {', '.join(ignored)}", err=True)
@@ -74,25 +73,12 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _translate_tls(properties: Mapping[str, str]) -> dict[str, str]:
-    """Drops configs of layers that the connection does not use, and replaces Java's names for PEM files."""
+def _without_unused_layers(properties: Mapping[str, str]) -> dict[str, str]:
+    """Drops configs of layers that the connection does not use."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     unused_prefixes = {
         "PLAINTEXT": ("sasl.", "ssl."),
         "SSL": ("sasl.",),
         "SASL_PLAINTEXT": ("ssl.",),
     }.get(protocol, ())
-    configs = {name: value for name, value in properties.items() if not name.startswith(unused_prefixes)}
-    if protocol not in ("SSL", "SASL_SSL"):
-        return configs
-    for java, our_names in (("ssl.truststore", ("ssl.cafile",)), ("ssl.keystore", ("ssl.certfile", "ssl.keyfile"))):
-        if configs.get(f"{java}.type", "").upper() == "PEM" and f"{java}.location" in configs:
-            location = configs.pop(f"{java}.location")
-            configs.update(dict.fromkeys(our_names, location))
-            configs.pop(f"{java}.type")
-    if "ssl.key.password" in configs:
-        configs["ssl.password"] = configs.pop("ssl.key.password")
-    if configs.get("ssl.endpoint.identification.algorithm") is not None:
-        checked = configs.pop("ssl.endpoint.identification.algorithm").strip().lower() == "https"
-        configs.setdefault("ssl.check.hostname", "true" if checked else "false")
-    return configs
+    return {name: value for name, value in properties.items() if not name.startswith(unused_prefixes)}

@@ -4,6 +4,7 @@ import re
 
 from headrace.client.config.sasl import SASL_KEYS, SASL_REFUSED, SASL_UNUSED, check_token_provider
 from headrace.client.config.table import ObjectKey, check_callable
+from headrace.client.config.tls import TLS_CLIENT_KEYS, TLS_REFUSED
 from headrace.common.config import ConfigKey, ConfigType
 
 __all__ = ["COMMON_KEYS", "COMMON_OBJECTS", "REFUSED", "UNUSED"]
@@ -124,20 +125,7 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "The protocol for connections to brokers: with TLS (SSL), with authentication by SASL, or both (SASL_SSL).",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
-    ConfigKey(
-        "ssl.check.hostname", BOOLEAN, True, "Whether a broker's certificate must match the host name it is reached by."
-    ),
-    ConfigKey(
-        "ssl.cafile",
-        STRING,
-        None,
-        "PEM file with the certificates of trusted authorities. Default: the operating system's.",
-    ),
-    ConfigKey("ssl.certfile", STRING, None, "PEM file with this client's certificate."),
-    ConfigKey("ssl.keyfile", STRING, None, "PEM file with the certificate's private key."),
-    ConfigKey("ssl.password", STRING, None, "The private key's password."),
-    ConfigKey("ssl.crlfile", STRING, None, "PEM file with revoked certificates."),
-    ConfigKey("ssl.ciphers", STRING, None, "The allowed ciphers, in OpenSSL's notation."),
+    *TLS_CLIENT_KEYS,
     ConfigKey(
         "statistics.interval.ms",
         LONG,
@@ -223,10 +211,6 @@ REFUSED: dict[str, str] = {
     "proxy.url": _NO_PROXY,
     "socks5.proxy": _NO_PROXY,
     **SASL_REFUSED,
-    "ssl.ca.location": "use `ssl.cafile`, a PEM file",
-    "ssl.certificate.location": "use `ssl.certfile`, a PEM file",
-    "ssl.key.location": "use `ssl.keyfile`, a PEM file",
-    "ssl.truststore.location": "use `ssl.cafile`, a PEM file",
-    "ssl.keystore.location": "use `ssl.certfile` and `ssl.keyfile`, PEM files",
+    **TLS_REFUSED,
 }
 """Keys that a client rejects, with the reason."""

@@ -90,17 +90,51 @@ class CommonKeywords(TypedDict, total=False):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | None
     """`security.protocol`: The protocol for connections to brokers: with TLS (SSL), with authentication by SASL, or
     both (SASL_SSL). Default: `PLAINTEXT`."""
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None
+    """`ssl.keystore.type`: The format of the keystore: PEM or PKCS12. The default is the format that the file's
+    content shows. Java's old format JKS must be converted."""
+    ssl_keystore_location: str | None
+    """`ssl.keystore.location`: A file with this client's private key and certificate chain, if brokers require one."""
+    ssl_keystore_password: str | None
+    """`ssl.keystore.password`: The password of a PKCS12 keystore."""
+    ssl_key_password: str | None
+    """`ssl.key.password`: The password of the private key, if it has one."""
+    ssl_keystore_key: str | None
+    """`ssl.keystore.key`: The private key as PEM text (PKCS #8), in place of a file."""
+    ssl_keystore_certificate_chain: str | None
+    """`ssl.keystore.certificate.chain`: The certificate of `ssl.keystore.key` as PEM text, followed by its issuers."""
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None
+    """`ssl.truststore.type`: The format of the truststore: PEM or PKCS12. The default is what the file's content
+    shows."""
+    ssl_truststore_location: str | None
+    """`ssl.truststore.location`: A file with the certificates of the authorities that sign the brokers'
+    certificates. The default is the operating system's list."""
+    ssl_truststore_password: str | None
+    """`ssl.truststore.password`: The password of a PKCS12 truststore."""
+    ssl_truststore_certificates: str | None
+    """`ssl.truststore.certificates`: The certificates of the authorities as PEM text, in place of a file."""
+    ssl_enabled_protocols: str | Sequence[str] | None
+    """`ssl.enabled.protocols`: The enabled TLS versions. Default: `TLSv1.2,TLSv1.3`."""
+    ssl_protocol: Literal["TLS", "TLSv1.2", "TLSv1.3"] | None
+    """`ssl.protocol`: Accepted as in Kafka. `ssl.enabled.protocols` decides which versions are used. Default:
+    `TLSv1.3`."""
+    ssl_cipher_suites: str | Sequence[str] | None
+    """`ssl.cipher.suites`: The enabled cipher suites, with Java's names or OpenSSL's."""
+    ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", "none", ""] | None
+    """`ssl.endpoint.identification.algorithm`: `https` checks that a broker's certificate matches the host name by
+    which it is reached; an empty value, or `none`, disables the check. Default: `https`."""
     ssl_check_hostname: bool | None
-    """`ssl.check.hostname`: Whether a broker's certificate must match the host name it is reached by. Default:
-    `true`."""
+    """`ssl.check.hostname`: As in kafka-python: False is the same as an empty
+    `ssl.endpoint.identification.algorithm`. Default: `true`."""
+    enable_ssl_certificate_verification: bool | None
+    """`enable.ssl.certificate.verification`: As in librdkafka: False accepts any certificate of a broker, and so
+    anybody between client and broker. Default: `true`."""
     ssl_cafile: str | None
-    """`ssl.cafile`: PEM file with the certificates of trusted authorities. Default: the operating system's."""
+    """`ssl.cafile`: As in kafka-python: a truststore in a PEM file."""
     ssl_certfile: str | None
-    """`ssl.certfile`: PEM file with this client's certificate."""
+    """`ssl.certfile`: As in kafka-python: a PEM file with this client's certificate chain."""
     ssl_keyfile: str | None
-    """`ssl.keyfile`: PEM file with the certificate's private key."""
-    ssl_password: str | None
-    """`ssl.password`: The private key's password."""
+    """`ssl.keyfile`: As in kafka-python: a PEM file with the private key of `ssl.certfile`."""
     ssl_crlfile: str | None
     """`ssl.crlfile`: PEM file with revoked certificates."""
     ssl_ciphers: str | None

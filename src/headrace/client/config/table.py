@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.client.config.sasl import SASL_ALIASES
+from headrace.client.config.tls import TLS_ALIASES
 from headrace.client.config.types import ClientConfig
 from headrace.common.config import INT_MAX, LONG_MAX, ConfigKey, ConfigTable, unknown_key
 from headrace.common.errors import ConfigError
@@ -42,6 +43,7 @@ ALIASES = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
     **SASL_ALIASES,
+    **TLS_ALIASES,
 }
 """librdkafka's and kafka-python's names for Kafka's keys."""
 

@@ -59,11 +59,25 @@ class ClientConfig(ConfigMapping):
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
     metadata_recovery_rebootstrap_trigger_ms: int
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None = field(repr=False)
+    ssl_key_password: str | None = field(repr=False)
+    ssl_keystore_key: str | None = field(repr=False)
+    ssl_keystore_certificate_chain: str | None = field(repr=False)
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None = field(repr=False)
+    ssl_truststore_certificates: str | None = field(repr=False)
+    ssl_enabled_protocols: tuple[str, ...]
+    ssl_protocol: Literal["TLS", "TLSv1.2", "TLSv1.3"]
+    ssl_cipher_suites: tuple[str, ...]
+    ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", "none", ""]
     ssl_check_hostname: bool
+    enable_ssl_certificate_verification: bool
     ssl_cafile: str | None
     ssl_certfile: str | None
     ssl_keyfile: str | None
-    ssl_password: str | None = field(repr=False)
     ssl_crlfile: str | None
     ssl_ciphers: str | None
     statistics_interval_ms: int
