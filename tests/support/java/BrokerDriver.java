@@ -6,6 +6,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.security.cert.CertificateFactory;
+import java.security.cert.X509Certificate;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -151,9 +153,49 @@ public class BrokerDriver {
             case "offset": return listOffset(topic, call);
             case "log_dirs": return logDirs();
             case "producers": return producers(topic, call);
+            case "round_trip": return roundTrip(topic, call);
+            case "distinguished_name": return distinguishedName((String) call.get("certificate"));
             case "tool": return tool(call);
             default: throw new IllegalArgumentException("no operation " + call.get("op"));
         }
+    }
+
+    // ---- security
+
+    /** Produces a record and consumes it, with the given configs. Without a topic, only asks for the cluster's id. */
+    private Object roundTrip(String topic, Map<String, Object> call) throws Exception {
+        Map<String, Object> configs = new HashMap<>((Map<String, Object>) call.get("configs"));
+        configs.put("request.timeout.ms", "30000");
+        if (topic == null) {
+            try (Admin secured = Admin.create(configs)) {
+                return secured.describeCluster().clusterId().get();
+            }
+        }
+        configs.put("enable.metrics.push", "false");
+        byte[] value = "java".getBytes(StandardCharsets.UTF_8);
+        RecordMetadata written;
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(configs, new ByteArraySerializer(), new ByteArraySerializer())) {
+            written = producer.send(new ProducerRecord<>(topic, 0, null, value)).get();
+        }
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(configs, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            TopicPartition partition = new TopicPartition(topic, 0);
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, written.offset());
+            for (long end = System.currentTimeMillis() + DEADLINE_MS; System.currentTimeMillis() < end;) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+                    return new String(record.value(), StandardCharsets.UTF_8);
+                }
+            }
+        }
+        throw new IllegalStateException("no record arrived");
+    }
+
+    private static String distinguishedName(String certificate) throws Exception {
+        CertificateFactory factory = CertificateFactory.getInstance("X.509");
+        InputStream der = new ByteArrayInputStream(Base64.getDecoder().decode(certificate));
+        return ((X509Certificate) factory.generateCertificate(der)).getSubjectX500Principal().getName();
     }
 
     // ---- producer and consumer
