@@ -16,7 +16,7 @@ from headrace.pipelines.arrow_task import ArrowTask, TaskResult
 from headrace.pipelines.file_tree import FileTree
 from headrace.pipelines.flow_query import FORMAT, FlowQuery, Run
 from headrace.pipelines.pipeline import Topic
-from headrace.pipelines.progress import BatchResult, sum_by_name
+from headrace.pipelines.progress import BatchResult, add_reasons, sum_by_name
 from headrace.pipelines.sources import source_options
 from headrace.pipelines.tables import TableBatch
 from headrace.spark.options import SourceOptions
@@ -105,11 +105,15 @@ class ArrowFlowQuery(FlowQuery):
             if rows:
                 table.commit(rows, [file for part in staged for file in part["files"]])
                 outputs[name] = outputs.get(name, 0) + rows
+        dead_letters: dict[str, int] = {}
+        for result in results:
+            add_reasons(dead_letters, result.dead_letters)
         return BatchResult(
             rows=sum(result.rows for result in results),
             outputs=outputs,
             figures=sum_by_name(result.figures for result in results),
             replayed=batch_id == self._unfinished_batch,
+            dead_letters=dead_letters,
         )
 
 

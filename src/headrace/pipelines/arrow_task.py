@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 from headrace.pipelines.arrow_flow import Task, Transform
-from headrace.pipelines.pipeline import Output, PipelineError, Setting, Table, Topic
+from headrace.pipelines.pipeline import DEAD_LETTERS, Output, PipelineError, Setting, Table, Topic
+from headrace.pipelines.progress import add_reasons
 from headrace.pipelines.state_cache import HeldState, StateStore
 from headrace.pipelines.state_files import StateFileError
 from headrace.pipelines.worker_files import open_directory
@@ -55,6 +56,8 @@ class TaskResult:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The number of rows and the staged files, by table."""
     figures: dict[str, int | float] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """Dead letters by reason."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(self.__dict__).encode()
@@ -125,6 +128,8 @@ class _Attempt:
             for records in self._records():
                 result.rows += records.num_rows
                 for output, rows in self._transform(records, task).items():
+                    if output == DEAD_LETTERS:
+                        add_reasons(result.dead_letters, _count_reasons(rows))
                     for place in flow.outputs[output]:
                         if isinstance(place, Table):
                             self._stage(place, rows)
@@ -217,6 +222,13 @@ class _UserErrors:
         if isinstance(error, Exception) and not isinstance(error, OSError | StateFileError):
             detail = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
             raise TransformError(f"{self._attempt.where(self._records)}: {detail}") from error
+
+
+def _count_reasons(dead_letters: "pa.Table") -> dict[str, int]:
+    import pyarrow as pa
+
+    counts = dead_letters["reason"].cast(pa.string()).value_counts()
+    return {str(each["values"]): each["counts"] for each in counts.to_pylist()}
 
 
 def _check_figures(figures: Mapping[str, Any]) -> None:

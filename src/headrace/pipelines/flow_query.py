@@ -149,6 +149,11 @@ class FlowQuery(ABC):
             self._batch_in_progress = None
 
     @property
+    def ids(self) -> tuple[str, str]:
+        """Spark's ids of the query and of its last start."""
+        return str(self._query.id), str(self._query.runId)
+
+    @property
     def active(self) -> bool:
         return bool(self._query.isActive)
 
@@ -170,21 +175,23 @@ class FlowQuery(ABC):
         """Returns True if the query failed and must not be restarted."""
         return self.failed is not None and not self.may_restart()
 
-    def restart(self) -> None:
-        """Restarts the query from its checkpoint, which replays the failed batch."""
-        error = self.failed
-        assert error is not None
+    def restart(self) -> str:
+        """Restarts the query from its checkpoint, which replays the failed batch. Returns the error of the failure."""
+        cause = self.failed
+        assert cause is not None
+        error = describe_failure(cause)
         _logger.warning(
             "Pipeline %s: flow %s failed and restarts from its checkpoint: %s",
             self._run.pipeline.name,
             self.flow.name,
-            describe_failure(error),
+            error,
         )
         self._await_termination()
         self._failures += 1
         self._failure, self._last_report = None, ""
         self._unfinished_batch = self._find_unfinished_batch()
         self._query = self._writer.start()
+        return error
 
     def _await_termination(self) -> None:
         """Waits until Spark has removed the failed query, so that its name is free."""

@@ -7,20 +7,24 @@ A batch is processed in three steps:
 3. Write the tables.
 """
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.flow_query import FORMAT, FlowQuery, Run
 from headrace.pipelines.outputs import check_outputs, merge_records, table_frames, topic_frames
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Context, Flow, Frames, PipelineError, batch_scope
-from headrace.pipelines.progress import BatchResult
+from headrace.pipelines.progress import MAX_REASONS, BatchResult, add_reasons
 from headrace.pipelines.sources import read_source, read_sources
 from headrace.pipelines.tables import write_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
 
 _ALL_ROWS = "all of them"
+_COUNTS = "counts"
+_TRACKED_REASONS = 1000
+"""Counts are exact up to three quarters of this number of reasons."""
 _POLL_SECONDS = 0.02
 _OBSERVATION_SECONDS = 1.0
 """How long to wait for observed aggregates. Another thread of Spark's delivers them at about the end of a write."""
@@ -68,8 +72,9 @@ class FrameFlowQuery(FlowQuery):
     def _write(self, frame: "DataFrame", batch_id: int, query_id: str) -> BatchResult:
         batch = self._context(Batch, spark=frame.sparkSession, id=batch_id, query_id=query_id)
         with batch_scope(batch):
-            frames = self._split(frame, batch)
+            frames = dict(self._split(frame, batch))
             check_outputs(self._run.pipeline, frames)
+            reasons = self._observe_reasons(frames)
             to_topics = topic_frames(self._run.pipeline, frames)
             to_tables = table_frames(self._run.pipeline, frames)
             if len(to_topics) + len(to_tables) > 1:
@@ -88,7 +93,23 @@ class FrameFlowQuery(FlowQuery):
                 written.rows = sum(batch.records_read.values())
             for observation in batch.observed:
                 written.figures.update(self._figures(observation))
+            if reasons is not None:
+                counts = json.loads(self._figures(reasons).get(_COUNTS) or "[]")
+                add_reasons(written.dead_letters, {str(each["item"]): int(each["count"]) for each in counts})
         return written
+
+    def _observe_reasons(self, frames: dict[str, "DataFrame"]) -> "Observation | None":
+        """Counts the dead letters by reason while they are written."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sf
+
+        dead_letters = frames.get(DEAD_LETTERS)
+        if dead_letters is None:
+            return None
+        observation = Observation()
+        counts = sf.expr(f"approx_top_k(cast(reason as string), {MAX_REASONS}, {_TRACKED_REASONS})")
+        frames[DEAD_LETTERS] = dead_letters.observe(observation, sf.to_json(counts).alias(_COUNTS))
+        return observation
 
     def _figures(self, observation: Any) -> dict[str, Any]:
         """Returns the observed aggregates. The dict is empty if the frame was not written because the table already has

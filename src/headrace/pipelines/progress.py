@@ -13,6 +13,10 @@ from headrace.common.clock import Clock, SystemClock
 
 Number = TypeVar("Number", int, int | float)
 
+MAX_REASONS = 50
+"""The maximum number of reasons of dead letters that are counted one by one."""
+OTHER_REASONS = "other reasons"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -38,6 +42,8 @@ class Progress:
     replayed: bool = False
     """True if an earlier run began this batch and did not finish it. Rows that it had written were not written
     again."""
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """Dead letters by reason."""
 
     @property
     def rows_per_second(self) -> float:
@@ -57,6 +63,8 @@ class Totals:
     lag: int | None = None
     outputs: dict[str, int] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """Dead letters by reason."""
 
     def add(self, progress: Progress) -> None:
         self.batches += 1
@@ -69,6 +77,7 @@ class Totals:
             total = self.figures.get(name)
             adds = isinstance(figure, int | float) and isinstance(total, int | float)
             self.figures[name] = total + figure if adds else figure
+        add_reasons(self.dead_letters, progress.dead_letters)
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,14 @@ def sum_by_name(counts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
     return total
 
 
+def add_reasons(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Adds numbers of dead letters by reason. Reasons beyond `MAX_REASONS` are counted together."""
+    for reason, count in more.items():
+        is_separate = reason in counts or len(counts.keys() - {OTHER_REASONS}) < MAX_REASONS
+        name = reason if is_separate else OTHER_REASONS
+        counts[name] = counts.get(name, 0) + count
+
+
 def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], written: "BatchResult") -> Progress:
     """Combines Spark's report of a batch with the rows that the runner wrote."""
     phases = {str(name): int(ms) for name, ms in reported.get("durationMs", {}).items()}
@@ -119,6 +136,7 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
         state_rows=sum(int(state.get("numRowsTotal", 0)) for state in reported.get("stateOperators", [])),
         phases_ms=phases,
         replayed=written.replayed,
+        dead_letters=written.dead_letters,
     )
 
 
@@ -131,6 +149,8 @@ class BatchResult:
     replayed: bool = False
     rows: int | None = None
     """Rows read, if the runner knows the number better than Spark."""
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """Dead letters by reason."""
 
 
 def source_lag(sources: Any) -> int | None:

@@ -34,6 +34,8 @@ class RunSettings:
     """Client configs for all sources and sinks, such as `security.protocol`."""
     source_options: Mapping[str, str] = field(default_factory=dict)
     """Options of `format("headrace")` for all sources."""
+    publish_status: bool = True
+    """Publish the status of the flows to the topic `__headrace_pipelines`, where the console finds it."""
 
     def spark_options(self) -> dict[str, str]:
         """Returns the bootstrap servers and client configs as options of the format."""

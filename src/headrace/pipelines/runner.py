@@ -19,6 +19,7 @@ from headrace.pipelines.loading import modules_of_files
 from headrace.pipelines.pipeline import AnyFlow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
+from headrace.pipelines.run_status import RunStatus
 from headrace.pipelines.topics import prepare_topics
 
 if TYPE_CHECKING:
@@ -55,24 +56,28 @@ class Runner:
         self._queries: list[FlowQuery] = []
         self._totals = {flow.name: Totals() for flow in pipeline.flows}
         self._started = self._clock.monotonic()
+        self._status = RunStatus({}, None, self._clock)
 
     def start(self) -> None:
         """Creates missing output topics and starts a query for each flow."""
         self._started = self._clock.monotonic()
         prepare_topics(self._run.pipeline, self._run.settings.bootstrap_servers, self._run.settings.client)
         _pickle_files_by_value()
+        self._status = RunStatus.create(self._run)
         try:
             for flow in self._run.pipeline.flows:
                 with _starting(flow):
                     self._queries.append(_create_query(self._run, flow))
-        except BaseException:
+                self._status.query_started(self._queries[-1])
+        except BaseException as error:
             self.request_stop()
             self._stop_between_batches()
+            self._status.end({flow.name: describe_failure(error)})
             raise
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all flows have ended. Returns False after `timeout` seconds. Raises `PipelineError` if a flow
-        failed."""
+        failed. Call it repeatedly, or without a timeout: progress is collected and published only here."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while self._poll_flows():
             if self._run.stopping.is_set() or any(query.has_given_up() for query in self._queries):
@@ -80,12 +85,14 @@ class Runner:
                 self._stop_between_batches()
                 self._collect()
                 break
+            self._status.update(self._queries)
             if deadline is not None and self._clock.monotonic() >= deadline:
                 return False
             self._run.stopping.wait(_POLL_SECONDS)
-        for query in self._queries:
-            if (cause := query.failed) is not None:
-                raise PipelineError(f"flow {query.flow.name} failed: {describe_failure(cause)}") from cause
+        failures = {query.flow.name: cause for query in self._queries if (cause := query.failed) is not None}
+        self._status.end({name: describe_failure(cause) for name, cause in failures.items()})
+        for name, cause in failures.items():
+            raise PipelineError(f"flow {name} failed: {describe_failure(cause)}") from cause
         return True
 
     def _poll_flows(self) -> bool:
@@ -96,7 +103,8 @@ class Runner:
         for query in self._queries:
             if not self._run.stopping.is_set() and query.may_restart():
                 with _starting(query.flow):
-                    query.restart()
+                    error = query.restart()
+                self._status.restarted(query, error)
         return any(active) or any(query.active or query.may_restart() for query in self._queries)
 
     @property
@@ -128,6 +136,7 @@ class Runner:
         for query in self._queries:
             for progress in query.new_progress():
                 self._totals[query.flow.name].add(progress)
+                self._status.batch(progress)
                 if self._on_progress is not None:
                     self._on_progress(progress)
 
@@ -135,6 +144,7 @@ class Runner:
         active = list(self._queries)
         while active := [query for query in active if not query.stop_if_idle()]:
             self._clock.sleep(_STOP_POLL_SECONDS)
+            self._status.update(active)
 
 
 def _pickle_files_by_value() -> None:

@@ -32,8 +32,9 @@ class FailingQuery:
     def has_given_up(self) -> bool:
         return False
 
-    def restart(self) -> None:
+    def restart(self) -> str:
         self.restarts += 1
+        return str(SLOW)
 
     def new_progress(self) -> list[Any]:
         return []
@@ -50,7 +51,7 @@ def test_restarts_flow_that_fails_again_at_once(monkeypatch: pytest.MonkeyPatch)
         "_create_query": query,
     }.items():
         monkeypatch.setattr(runner_module, name, lambda *_, value=value: value)
-    settings = RunSettings(bootstrap_servers="localhost:1", checkpoint="checkpoint")
+    settings = RunSettings(bootstrap_servers="localhost:1", checkpoint="checkpoint", publish_status=False)
     spark: Any = None
     Runner(Pipeline.of("again", [flow], {"copy": "out"}), spark, settings).run()
     assert query.restarts == 2

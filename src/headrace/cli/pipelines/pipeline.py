@@ -164,6 +164,7 @@ def key_values(_context: click.Context, option: click.Parameter, texts: tuple[st
 @click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A Spark config.")
 @click.option("--command-config", metavar="FILE", help="A property file with client configs.")
 @click.option("--metrics", metavar="FILE", help="Append a JSON line per batch to FILE.")
+@click.option("--no-status", is_flag=True, help="Do not publish the status of the flows for the console.")
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
 @click.option(
     "--log-level",
@@ -186,6 +187,7 @@ def run(
     conf: dict[str, str],
     command_config: str | None,
     metrics: str | None,
+    no_status: bool,
     quiet: bool,
     log_level: str,
 ) -> None:
@@ -211,6 +213,7 @@ def run(
             settings=settings,
             client=read_properties(command_config) if command_config else {},
             source_options={"startingOffsets": starting_offsets} if starting_offsets else {},
+            publish_status=not no_status,
         )
         check_run(definition, run_settings)
         with _metrics_file(metrics) as lines:
