@@ -61,6 +61,7 @@ class Lab:
         place = ["--bootstrap-server", self.broker.bootstrap_servers, "--checkpoint", self.checkpoint]
         place += ["--warehouse", self.warehouse]
         how = ["--master", master, "--max-rows", self.rows_per_batch, "--available-now", "--quiet"]
+        how += ["--no-status"]  # the points are requests of tasks, not of the driver
         small = ["--conf", "spark.driver.memory=700m", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
         return start_headrace(["pipeline", "run", self.pipeline, *place, *how, *small], self.log)
 
