@@ -45,9 +45,9 @@ build: $(VENV)/.built  ## create the virtual environment and build the compiled 
 EVENTS ?= 100000
 MASTER ?= local[*]
 HOST ?= 127.0.0.1
-run: $(VENV)/.built  ## demo: a shop's events through two Spark pipelines, with an audit: EVENTS=100000 MASTER=local[*] HOST=127.0.0.1
+run: $(VENV)/.built  ## demo: a shop's events through two Spark pipelines, with console and audit: EVENTS=100000 MASTER=local[*] HOST=127.0.0.1 KEEP=1
 	@java_home=$$(sh tools/ensure_java) && JAVA_HOME=$$java_home $(BIN)/python examples/shop_demo.py \
-	  --events $(EVENTS) --master '$(MASTER)' --host $(HOST) --chart build/traffic.html
+	  --events $(EVENTS) --master '$(MASTER)' --host $(HOST) --chart build/traffic.html $(if $(KEEP),--keep)
 
 tour: $(VENV)/.built  ## demo: other projects' clients on a broker that is killed twice; checks that no record is lost
 	@$(BIN)/python examples/broker_tour.py

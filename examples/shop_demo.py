@@ -4,8 +4,8 @@
 
 Starts `headrace server` in its own process, with a temporary directory, and Spark at the same time. While events of a
 simulated shop arrive in `ods_log` and `ods_db`, `ods-dwd` turns them into clean rows and `dws-traffic` counts these per
-minute, both as streams in one Spark application. Then an audit reconciles all topics by id. Nothing keeps running
-afterwards, and the exit code is 0 only if the audit passed.
+minute, both as streams in one Spark application. The web console shows both while they run. Then an audit reconciles
+all topics by id. Nothing keeps running afterwards, and the exit code is 0 only if the audit passed.
 """
 
 import argparse
@@ -81,6 +81,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
     parser.add_argument("--chart", type=Path, default=Path("traffic.html"), help="HTML page to write (%(default)s)")
     parser.add_argument("--directory", type=Path, help="directory for all data (default: a temporary directory)")
+    parser.add_argument("--console", default="127.0.0.1:0", help="address of the console (default: a free port)")
+    parser.add_argument("--keep", action="store_true", help="keep broker and console running until Ctrl-C")
     parser.add_argument("--host", default="127.0.0.1", help="address of the broker, for Spark on other machines")
     parser.add_argument("--seed", type=int, default=1, help="seed of the generated events (default: %(default)s)")
     arguments = parser.parse_args()
@@ -116,6 +118,11 @@ def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitS
     print("\n".join([*summary(live, report, reasons), ""]))
     print("\n".join([*text_chart(times_ms, series), ""]))
     stopping.result()
+    if arguments.keep:
+        print("broker and console keep running until Ctrl-C", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(1)
     return report
 
 
@@ -133,6 +140,11 @@ def start_all(arguments: argparse.Namespace, directory: Path, stack: contextlib.
         create_topics(server, PARTITIONS)
         return server, time.perf_counter() - began
 
+    def start_console() -> tuple[str, float]:
+        server, _ = jobs["broker"].result()
+        url = stack.enter_context(console(server, arguments.console))
+        return url, time.perf_counter() - began
+
     def start_spark() -> tuple[Any, float]:
         spark = quiet_session("headrace shop", arguments.master, processes_rows=False)
         stack.callback(spark.stop)
@@ -140,6 +152,7 @@ def start_all(arguments: argparse.Namespace, directory: Path, stack: contextlib.
 
     jobs: dict[str, Future[tuple[Any, float]]] = {"broker": in_background(start_broker)}
     jobs["Spark"] = in_background(start_spark)
+    jobs["console"] = in_background(start_console)
     shown: set[str] = set()
     while waiting := [name for name, job in jobs.items() if not job.done()]:
         done = set(jobs) - set(waiting)
@@ -148,11 +161,12 @@ def start_all(arguments: argparse.Namespace, directory: Path, stack: contextlib.
             ready = "".join(f"{name} ready, " for name in jobs if name in done)
             progress.show(f"{ready}waiting for {' and '.join(waiting)}  {time.perf_counter() - began:.1f} s")
         time.sleep(0.05)
-    (server, broker_seconds), (spark, spark_seconds) = (job.result() for job in jobs.values())
+    (server, broker_seconds), (spark, spark_seconds), (url, _) = (job.result() for job in jobs.values())
     progress.end(
         f"broker at {server} after {broker_seconds:.1f} s, Spark {spark.version} at {arguments.master} "
         f"after {spark_seconds:.1f} s"
     )
+    print(f"console at {url}, until everything stops", flush=True)
     return server, spark
 
 
@@ -169,7 +183,26 @@ def in_background(function: Callable[[], Any]) -> "Future[Any]":
 def broker(host: str, directory: Path) -> Iterator[str]:
     """Runs `headrace server` on a free port, and stops it at the end of the block."""
     directory.mkdir(parents=True)
-    command = ["server", "--log-level", "ERROR", "-o", f"listeners=PLAINTEXT://{host}:0", "-o", f"log.dirs={directory}"]
+    options = ["--log-level", "ERROR", "-o", f"listeners=PLAINTEXT://{host}:0", "-o", f"log.dirs={directory}"]
+    with headrace("server", *options) as first_line:
+        if not first_line.startswith("ready"):
+            raise HeadraceError("the broker did not start")
+        yield first_line.split("://")[1].strip()
+
+
+@contextlib.contextmanager
+def console(server: str, address: str) -> Iterator[str]:
+    """Runs `headrace console` for the broker, and stops it at the end of the block."""
+    options = ["--bootstrap-server", server, "--listen", address, "--interval", "2"]
+    with headrace("console", *options) as first_line:
+        if not first_line.startswith("console"):
+            raise HeadraceError(f"the console did not start at {address}")
+        yield first_line.split()[1]
+
+
+@contextlib.contextmanager
+def headrace(*command: str) -> Iterator[str]:
+    """Runs a command of Headrace. Yields the first line that it prints."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", *command],
         stdout=subprocess.PIPE,
@@ -178,10 +211,7 @@ def broker(host: str, directory: Path) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("ready"):
-            raise HeadraceError("the broker did not start")
-        yield line.split("://")[1].strip()
+        yield process.stdout.readline()
     finally:
         process.terminate()
         try:

@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +15,17 @@ from tests.support.apache_kafka.jvm import KafkaUnavailable, require_java
 from tests.support.broker.process import eventually
 from tests.support.spark.cluster import processes_with
 from tests.support.spark.session import worker_environment
+from tests.support.spark.topic_rows import records
 
 import headrace
+from headrace.admin import Admin
+from headrace.pipelines.status import STATUS_TOPIC, FlowStatus
 from headrace.shop.audit import DEAD_LETTERS
 from headrace.shop.audit.report import Output, Report
 from headrace.testing import EmbeddedBroker
 
 DEMO = Path(__file__).parents[3] / "examples" / "shop_demo.py"
+FLOWS = {"ods-dwd/events", "dws-traffic/traffic"}
 
 
 def test_demo_runs(tmp_path: Path) -> None:
@@ -40,11 +46,16 @@ def test_demo_runs(tmp_path: Path) -> None:
         assert process.stdout is not None
         out = process.stdout.readline()
         assert out == "starting a broker and Spark\n", "progress from the first second"
-        while "Spark 4" not in out:
+        while "console at" not in out:
             line = process.stdout.readline()
             assert line, out
             out += line
         running = "\n".join(processes_with(mark))
+        servers, console = re.findall(r"broker at (\S+)", out)[0], re.findall(r"console at (\S+),", out)[0]
+        with urllib.request.urlopen(f"{console}/api/clusters/default/overview", timeout=60) as response:
+            assert json.load(response)["reachable"], "the console shows the broker"
+        eventually(lambda: ran(servers) == FLOWS or process.poll() is not None, "the pipelines' status", 300)
+        assert process.poll() is None, out
         try:
             more, errors = process.communicate(timeout=580)
         except subprocess.TimeoutExpired:
@@ -53,6 +64,7 @@ def test_demo_runs(tmp_path: Path) -> None:
     out += more
     assert process.returncode == 0, out + errors
     assert "headrace server" in running
+    assert "headrace console" in running
     assert "org.apache.spark.deploy.SparkSubmit" in running
     assert "audit passed: nothing lost, nothing doubled, order per key intact" in out
     assert "1,500 events became" in out
@@ -65,6 +77,15 @@ def test_demo_runs(tmp_path: Path) -> None:
     assert "audit passed" in drawn
     assert list((data / "warehouse" / "dws_traffic").rglob("*.parquet"))
     eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 60)
+
+
+def ran(servers: str) -> set[str]:
+    """Returns the flows that have published that they run, where the console reads it."""
+    with Admin(bootstrap_servers=servers) as admin:
+        if STATUS_TOPIC not in admin.list_topics():  # a consumer would create it
+            return set()
+    statuses = [FlowStatus.from_json(record.value) for record in records(servers, STATUS_TOPIC)]
+    return {status.key for status in statuses if status.state == "running"}
 
 
 def test_ignores_aborted_records() -> None:
