@@ -57,7 +57,14 @@ class Console:
         self.decoders = DecoderRegistry(settings.decoders)
         self.scans = ScanProcesses()
         self.clusters = {
-            cluster.name: Cluster(cluster, clock, settings.interval_seconds) for cluster in settings.clusters
+            cluster.name: Cluster(
+                cluster,
+                clock,
+                settings.interval_seconds,
+                history_hours=settings.history_hours,
+                history_topic=settings.history_topic,
+            )
+            for cluster in settings.clusters
         }
         self.stopping = asyncio.Event()
         """Set when streams should end."""

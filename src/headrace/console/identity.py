@@ -14,6 +14,7 @@ from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.console.settings import ClusterSettings
 from headrace.console.visibility import EVERYTHING, Visibility, read_visibility
+from headrace.diagnosis.snapshot import Finding
 
 __all__ = ["Identity", "client_config"]
 
@@ -45,6 +46,8 @@ class Identity:
         self.cluster = settings.name
         self.user = user
         """The principal, such as `User:alice`, or None for the console itself."""
+        self.problems: tuple[list[Finding], int, dict[str, int]] | None = None
+        """What needs attention, when that was found, and the generation of the snapshot."""
         self._settings = settings
         self._credentials = dict(credentials)
         self._clock = clock

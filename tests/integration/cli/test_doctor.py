@@ -12,8 +12,8 @@ from tests.support.net.wire_client import WireClient
 
 import headrace
 from headrace.admin import Admin
-from headrace.cli.doctor import broker_checks
 from headrace.cli.main import main
+from headrace.diagnosis import broker_checks
 from headrace.testing import EmbeddedCluster
 
 HOUR_MS = 3_600_000

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.cli.doctor.checks import CHECKS
-from headrace.cli.doctor.snapshot import Finding, Limits, Severity, Snapshot
 from headrace.client.admin.types import (
     BrokerDescription,
     ClusterDescription,
     PartitionDescription,
     TopicDescription,
 )
+from headrace.diagnosis.checks import CHECKS
+from headrace.diagnosis.snapshot import Finding, Limits, Severity, Snapshot
 
 NOW_MS = 1_800_000_000_000
 

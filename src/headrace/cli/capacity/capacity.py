@@ -12,9 +12,9 @@ from dataclasses import asdict, replace
 import click
 
 from headrace.cli.capacity.model import Capacity, Choices, Load, Rates, plan
-from headrace.cli.cluster.log_dirs import in_bytes
 from headrace.cli.common.output import json_option, print_json, styled
 from headrace.cli.common.tool import Tool
+from headrace.diagnosis.snapshot import in_bytes
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _NUMBER = re.compile(r"([0-9_]*\.?[0-9]+) *([kmgt]?)(b?)", re.IGNORECASE)

@@ -11,6 +11,7 @@ import click
 from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
 from headrace.cli.common.tool import Failure, Tool
+from headrace.diagnosis.snapshot import in_bytes
 
 
 @click.command("log-dirs", cls=Tool)
@@ -86,12 +87,3 @@ def _print_for_people(broker: int, directory: Any) -> None:
             ("TOPIC", "PARTITION", "SIZE", "LAG"),
             [(tp.topic, tp.partition, in_bytes(replica.size), replica.offset_lag) for tp, replica in rows],
         )
-
-
-def in_bytes(size: float) -> str:
-    """Formats a size: 1.5 GB."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -11,17 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.cli.cluster.transactions import hanging_in
 from headrace.cli.common.tool import sentence
-from headrace.cli.doctor.snapshot import (
-    INTERNAL_TOPICS,
-    Configs,
-    GroupProgress,
-    LatestTimestamp,
-    Limits,
-    OpenTransaction,
-    PartitionProgress,
-    Snapshot,
-    number,
-)
 from headrace.client.admin.types import (
     ConfigResource,
     ListedOffset,
@@ -32,6 +21,17 @@ from headrace.client.admin.types import (
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import (
+    INTERNAL_TOPICS,
+    Configs,
+    GroupProgress,
+    LatestTimestamp,
+    Limits,
+    OpenTransaction,
+    PartitionProgress,
+    Snapshot,
+    number,
+)
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin

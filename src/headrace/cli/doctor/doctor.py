@@ -18,10 +18,10 @@ import click
 from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import json_option, print_json, styled
 from headrace.cli.common.tool import Tool
-from headrace.cli.doctor.checks import CHECKS, run_checks
 from headrace.cli.doctor.collect import Collector
-from headrace.cli.doctor.snapshot import Finding, Limits, Severity, Snapshot, counted
 from headrace.common.clock import SystemClock
+from headrace.diagnosis.checks import CHECKS, run_checks
+from headrace.diagnosis.snapshot import Finding, Limits, Severity, Snapshot, counted
 
 _PROBLEMS_CODE = 2
 _SHOWN_ITEMS = 8

@@ -1,7 +1,15 @@
 """The pages' parts of the JSON API, a module each."""
 
-from headrace.console.api import overview, records, session
+from headrace.console.api import brokers, groups, history, overview, records, session, topics
 from headrace.console.routing import Router
 
-ROUTERS: tuple[Router, ...] = (session.router, overview.router, records.router)
+ROUTERS: tuple[Router, ...] = (
+    session.router,
+    overview.router,
+    history.router,
+    topics.router,
+    records.router,
+    groups.router,
+    brokers.router,
+)
 """All routes, in the order of the OpenAPI description."""

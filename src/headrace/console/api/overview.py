@@ -1,7 +1,7 @@
 """The overview: the cluster in numbers, and live updates."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.console.calls import Call
@@ -12,6 +12,8 @@ from headrace.console.snapshot import Snapshot
 from headrace.console.visibility import Visibility
 
 router = Router("overview")
+_MAX_ITEMS = 100
+_MAX_FINDINGS = 200
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,20 @@ async def get_overview(call: Call) -> Overview:
     """Numbers of the topics and groups that the user may see, and what needs attention first."""
     cluster = call.cluster
     visibility = await call.visibility()
-    return overview_of(cluster, cluster.known(), visibility)
+    overview = overview_of(cluster, cluster.known(), visibility)
+    problems, time_ms = await cluster.problems(call.identity)
+    attention = [
+        Attention(
+            finding.check,
+            finding.severity.value,
+            finding.problem,
+            finding.fix,
+            list(finding.items[:_MAX_ITEMS]),
+            len(finding.items),
+        )
+        for finding in problems[:_MAX_FINDINGS]
+    ]
+    return replace(overview, attention=attention, attention_time_ms=time_ms)
 
 
 @router.stream("/api/clusters/{cluster}/events", summary="Live updates")
@@ -137,5 +152,5 @@ def overview_of(cluster: Cluster, snapshot: Snapshot, visibility: Visibility) ->
         size_bytes=size,
         attention=[],
         attention_time_ms=None,
-        history_topic=None,
+        history_topic=cluster.store.topic if cluster.store.is_open else None,
     )

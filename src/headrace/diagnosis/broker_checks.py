@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from headrace.cli.cluster.log_dirs import in_bytes
-from headrace.cli.doctor.snapshot import (
+from headrace.diagnosis.snapshot import (
     Finding,
     LatestTimestamp,
     Limits,
@@ -14,6 +13,7 @@ from headrace.cli.doctor.snapshot import (
     brokers,
     counted,
     duration,
+    in_bytes,
     names,
 )
 from headrace.protocol.apis import APIS, ApiKey

@@ -1,8 +1,8 @@
 from tests.support.cli.snapshots import NOW_MS, check, severities, snapshot
 
-from headrace.cli.doctor.snapshot import GroupProgress, OpenTransaction, PartitionProgress, Severity
 from headrace.client.admin.types import TransactionDescription
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import GroupProgress, OpenTransaction, PartitionProgress, Severity
 
 TP = TopicPartition("t", 0)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.cli.doctor.snapshot import brokers, counted, duration, names, number
+from headrace.diagnosis.snapshot import brokers, counted, duration, names, number
 
 
 @pytest.mark.parametrize(

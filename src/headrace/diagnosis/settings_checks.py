@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from headrace.cli.doctor.snapshot import INTERNAL_TOPICS, Configs, Finding, Limits, Severity, Snapshot, counted, names
-from headrace.cli.doctor.snapshot import number as to_number
+from headrace.diagnosis.snapshot import INTERNAL_TOPICS, Configs, Finding, Limits, Severity, Snapshot, counted, names
+from headrace.diagnosis.snapshot import number as to_number
 
 _SAME_EVERYWHERE = (
     "auto.create.topics.enable",

@@ -1,4 +1,4 @@
-"""What `headrace doctor` reads from a cluster, and what its checks return. Plain values: checks need no broker."""
+"""What the checks get of a cluster, and what they return. Plain values: checks need no broker."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,3 +189,12 @@ def duration(milliseconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def in_bytes(size: float) -> str:
+    """Formats a size: 1.5 GB."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

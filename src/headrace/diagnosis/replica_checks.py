@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from headrace.cli.doctor.snapshot import Finding, Limits, Severity, Snapshot, brokers, counted, number, texts
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import Finding, Limits, Severity, Snapshot, brokers, counted, number, texts
 
 _THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _FEWEST_LEADERS = 10

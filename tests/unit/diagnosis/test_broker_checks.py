@@ -2,10 +2,10 @@ from typing import Any
 
 from tests.support.cli.snapshots import NOW_MS, check, severities, snapshot
 
-from headrace.cli.doctor.snapshot import LatestTimestamp, Severity
 from headrace.client.admin.types import LogDirDescription, ReplicaInfo, TransactionDescription
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import LatestTimestamp, Severity
 
 GB = 1 << 30
 TP = TopicPartition("t", 0)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from headrace.cli.doctor.snapshot import (
+from headrace.client.admin.types import TransactionDescription
+from headrace.diagnosis.snapshot import (
     Finding,
     GroupProgress,
     Limits,
@@ -12,7 +13,6 @@ from headrace.cli.doctor.snapshot import (
     duration,
     texts,
 )
-from headrace.client.admin.types import TransactionDescription
 
 _OVERDUE_MS = 60_000
 

@@ -1,7 +1,7 @@
 import pytest
 from tests.support.cli.snapshots import check, partition, severities, snapshot, topic
 
-from headrace.cli.doctor.snapshot import Severity
+from headrace.diagnosis.snapshot import Severity
 
 
 def test_settings_that_differ() -> None:

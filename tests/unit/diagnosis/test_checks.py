@@ -1,7 +1,7 @@
 from tests.support.cli.snapshots import cluster, partition, snapshot, topic
 
-from headrace.cli.doctor.checks import CHECKS, run_checks
-from headrace.cli.doctor.snapshot import Limits, Severity
+from headrace.diagnosis.checks import CHECKS, run_checks
+from headrace.diagnosis.snapshot import Limits, Severity
 
 SICK = snapshot(
     cluster=cluster(1, 2, racks={1: "a"}),

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from headrace.cli.doctor import broker_checks, client_checks, replica_checks, settings_checks
-from headrace.cli.doctor.snapshot import Check, Finding, Limits, Severity, Snapshot
+from headrace.diagnosis import broker_checks, client_checks, replica_checks, settings_checks
+from headrace.diagnosis.snapshot import Check, Finding, Limits, Severity, Snapshot
 
 CHECKS: dict[str, Check] = {
     "missing-brokers": replica_checks.missing_brokers,

@@ -1,8 +1,8 @@
 from tests.support.cli.snapshots import check, cluster, partition, severities, snapshot, topic
 
-from headrace.cli.doctor.snapshot import Severity
 from headrace.client.admin.types import OngoingReassignment
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import Severity
 
 HEALTHY = topic("t", partition(0, 1, [1, 2, 3]), partition(1, 2, [2, 3, 1]), partition(2, 3, [3, 1, 2]))
 PARTITION_CHECKS = (
