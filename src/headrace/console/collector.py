@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 _COST = 20
 """A part is read again after this many times its duration, at the earliest."""
-_TIMEOUT_MS = 10_000
+_REACH_TIMEOUT_MS = 5_000
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Collector:
                 continue
 
     async def _collect(self) -> None:
-        cluster = await self._admin.describe_cluster(timeout_ms=_TIMEOUT_MS)
+        cluster = await self._admin.describe_cluster(timeout_ms=_REACH_TIMEOUT_MS)
         snapshot = self.snapshot
         if snapshot is None:
             snapshot = Snapshot(self._clock.time_ms(), cluster)

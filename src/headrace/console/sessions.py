@@ -57,13 +57,17 @@ class Sessions:
 
     def new(self) -> Session:
         """Returns a new session. Ends expired ones, and above the limit the least recently used one without a login."""
-        self.expire()
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if self.is_live(oldest):
+                break
+            self.end(oldest)
         now = self._clock.monotonic()
         session = Session(secrets.token_urlsafe(_TOKEN_BYTES), secrets.token_urlsafe(_TOKEN_BYTES), now, now)
         self._sessions[session.id] = session
         if len(self._sessions) > _MAX_SESSIONS:  # those without a login first: anybody can create them
             sessions = self._sessions.values()
-            self.end(next((other for other in sessions if not other.identities), session))
+            self.end(next(other for other in sessions if not other.identities))
         return session
 
     def find(self, session_id: str | None) -> Session | None:

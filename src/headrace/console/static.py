@@ -13,7 +13,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
+from headrace.console.metrics import families
 from headrace.console.openapi import describe
+from headrace.monitoring.exposition import render
 
 if TYPE_CHECKING:
     from headrace.console.app import Console
@@ -76,9 +78,14 @@ def static_routes(console: "Console") -> list[BaseRoute]:
     async def health(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
+    async def metrics(request: Request) -> Response:
+        content_type, body = await render(families(console), request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": content_type})
+
     return [
         StarletteRoute("/api/openapi.json", openapi),
         StarletteRoute("/healthz", health),
+        StarletteRoute("/metrics", metrics),
         StarletteRoute("/static/{path:path}", file),
         StarletteRoute("/{path:path}", index),
     ]

@@ -118,7 +118,9 @@ class StateTopic:
             return
         if self._producer is None:
             config = {"linger.ms": 50, "compression.type": "gzip", **self._identity.client_config("producer")}
-            self._producer = Producer(config)
+            producer = Producer(config)
+            await producer.start()
+            self._producer = producer
         await self._producer.send(self.topic, value, key.encode(), partition=0)
 
     async def flush(self) -> None:

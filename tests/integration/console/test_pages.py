@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.support.console.running import ApiClient, console_for, ready_client
 
 from headrace import Consumer, Producer
 from headrace.testing import EmbeddedBroker
-from tests.support.console.running import ApiClient, console_for, ready_client
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,14 @@ class ApiClient:
             assert time.monotonic() < deadline, (path, answer.status, answer.content)
             time.sleep(0.05)
 
+    def wait_for_change(self, method: str, path: str, body: Any, expected: int) -> Any:
+        """Tries a change until it has a status."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (answer := self.request(method, path, body)).status != expected:
+            assert time.monotonic() < deadline, (path, answer.status, answer.content)
+            time.sleep(0.05)
+        return answer.json
+
     @contextmanager
     def events(self, path: str = "events") -> Iterator[Iterator[tuple[str, Any]]]:
         """Yields the events of a stream, with their names."""

@@ -21,7 +21,7 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,6 +36,7 @@ from headrace.common.properties import read_properties
 
 if TYPE_CHECKING:
     from headrace.broker.config.broker import BrokerConfig
+    from headrace.cli.cluster.console_process import ConsoleOptions, ConsoleProcess
 
 _logger = logging.getLogger(__name__)
 
@@ -70,6 +71,18 @@ EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "hea
     help="Serve metrics for Prometheus and health checks at this address (headrace.metrics.listener).",
 )
 @click.option(
+    "--console",
+    metavar="HOST:PORT",
+    help="Run the web console at this address, in a process of its own.",
+)
+@click.option("--console-write", is_flag=True, help="Allow changes in the console, if brokers need no login.")
+@click.option(
+    "--console-config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, exists=True),
+    help="Client configs with which the console connects to brokers.",
+)
+@click.option(
     "--supervised", metavar="NAME", hidden=True, help="End when the standard input is closed; log lines have this name."
 )
 @click.option("--store", metavar="SOCKET", hidden=True, help="The socket of the parent's coordination store.")
@@ -80,6 +93,9 @@ def server(
     print_config: bool,
     processes: int | None,
     metrics: str | None,
+    console: str | None,
+    console_write: bool,
+    console_config: str | None,
     supervised: str | None,
     store: str | None,
 ) -> None:
@@ -102,17 +118,33 @@ def server(
         set_up_logging(levels, source=supervised or ("" if processes is None else "parent"))
         from headrace.broker.config.broker import BrokerConfig  # imported late: a wrong command line fails faster
 
+        options = _console_options(console, console_write, console_config)
         if processes is not None:
-            sys.exit(_run_processes(properties, processes, file, overrides, levels))
+            sys.exit(_run_processes(properties, processes, file, overrides, levels, options))
         config = BrokerConfig.load(properties)
     except (HeadraceError, OSError) as error:
         _fail(error)
     raise_file_limit()
-    sys.exit(asyncio.run(_serve(config, supervised is not None, None if store is None else Path(store))))
+    sys.exit(asyncio.run(_serve(config, supervised is not None, None if store is None else Path(store), options)))
+
+
+def _console_options(listen: str | None, write: bool, config: str | None) -> "ConsoleOptions | None":
+    if listen is None:
+        if write or config is not None:
+            raise click.UsageError("--console-write and --console-config are only allowed with --console")
+        return None
+    from headrace.cli.cluster.console_process import ConsoleOptions
+
+    return ConsoleOptions(listen, write, config)
 
 
 def _run_processes(
-    properties: dict[str, str], count: int, file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
+    properties: dict[str, str],
+    count: int,
+    file: str | None,
+    overrides: tuple[str, ...],
+    levels: tuple[str, ...],
+    console_options: "ConsoleOptions | None",
 ) -> int:
     """Runs several brokers as child processes."""
     from headrace.broker.processes.layout import BrokerLayout, plan_processes
@@ -131,7 +163,18 @@ def _run_processes(
 
     async def run() -> None:
         supervisor = Supervisor(layout, command_of, SystemClock(), make_random())
-        await supervisor.run(_stop_on_signals(), lambda addresses: _print_line(f"ready {addresses}"))
+        starting: list[asyncio.Task[ConsoleProcess]] = []
+
+        def on_ready(addresses: str) -> None:
+            _print_line(f"ready {addresses}")
+            if console_options is not None:
+                starting.append(asyncio.create_task(_start_console(console_options, addresses, {})))
+
+        try:
+            await supervisor.run(_stop_on_signals(), on_ready)
+        finally:
+            for task in starting:
+                await (await task).stop()
 
     asyncio.run(run())
     return 0
@@ -166,7 +209,19 @@ def _fail(error: BaseException) -> NoReturn:
     sys.exit(1)
 
 
-async def _serve(config: "BrokerConfig", supervised: bool, store: Path | None) -> int:
+async def _start_console(
+    options: "ConsoleOptions", addresses: str, metrics_urls: Mapping[int, str]
+) -> "ConsoleProcess":
+    from headrace.cli.cluster.console_process import ConsoleProcess, console_command
+
+    process = ConsoleProcess(console_command(options, addresses, metrics_urls))
+    await process.start()
+    return process
+
+
+async def _serve(
+    config: "BrokerConfig", supervised: bool, store: Path | None, console_options: "ConsoleOptions | None"
+) -> int:
     from headrace.broker.environment import BrokerEnvironment, RemoteStoreOpener
     from headrace.broker.server import Broker
 
@@ -207,10 +262,17 @@ async def _serve(config: "BrokerConfig", supervised: bool, store: Path | None) -
     gc.freeze()
     gc.enable()
     _print_line(f"ready {broker.addresses}")
+    console = None
+    if console_options is not None:
+        metrics = broker.metrics_service
+        urls = {} if metrics is None else {broker.node_id: f"{metrics.endpoint.url}/metrics"}
+        console = await _start_console(console_options, broker.addresses, urls)
     failed = asyncio.create_task(broker.failed.wait())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     failed.cancel()
+    if console is not None:
+        await console.stop()
     await broker.stop(hand_over=not parent_lost.is_set())
     return 1 if broker.failed.is_set() else 0
 
