@@ -35,14 +35,19 @@ def _own(console: "Console", clusters: Iterable[Cluster]) -> Iterator[Metric]:
     seconds = GaugeMetricFamily("headrace_console_collection_seconds", "The last duration.", labels=("cluster",))
     streams = GaugeMetricFamily("headrace_console_streams", "Open streams of live updates.", labels=("cluster",))
     series = GaugeMetricFamily("headrace_console_series", "Time series in memory.", labels=("cluster",))
+    not_read = GaugeMetricFamily(
+        "headrace_console_parts_not_read", "1 for each part that could not be read.", labels=("cluster", "part")
+    )
     for cluster in clusters:
         name = (cluster.name,)
+        for part in cluster.snapshot.not_read if cluster.snapshot is not None else ():
+            not_read.add_metric((cluster.name, part), 1)
         reachable.add_metric(name, int(cluster.is_reachable))
         cycles.add_metric(name, cluster.collector.cycles)
         seconds.add_metric(name, cluster.collector.last_seconds)
         streams.add_metric(name, cluster.events.streams)
         series.add_metric(name, len(cluster.history))
-    yield from (reachable, cycles, seconds, streams, series)
+    yield from (reachable, cycles, seconds, streams, series, not_read)
     yield GaugeMetricFamily("headrace_console_sessions", "Sessions of browsers.", value=len(console.sessions))
     yield GaugeMetricFamily("headrace_console_logins", "Sessions with a login.", value=console.sessions.logins)
 

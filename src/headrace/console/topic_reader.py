@@ -74,9 +74,10 @@ class TopicReader:
                 before.min_isr,
             )
         unknown = array("q", [UNKNOWN] * len(partitions))
+        internal = description.is_internal or description.name.startswith("__")
         rates = array("d", [UNKNOWN] * len(partitions))
         return TopicState(
-            description.name, topic_id, description.is_internal, partitions, unknown, unknown[:], rates, unknown[:]
+            description.name, topic_id, internal, partitions, unknown, unknown[:], rates, unknown[:]
         )
 
     def _shared(self, state: PartitionState) -> PartitionState:

@@ -333,8 +333,14 @@ async def reassign(call: Call, body: Reassign) -> ReassignResult:
 
 
 def _resource(call: Call) -> ConfigResource:
+    """Returns the broker in the path. Only a live broker answers questions about its configs."""
     name = call.path["broker"]
-    return ConfigResource("broker", "" if name == _DEFAULT else str(_id(name)))
+    if name == _DEFAULT:
+        return ConfigResource("broker", "")
+    number = _id(name)
+    if number not in call.cluster.known().live:
+        raise ApiError(404, "NOT_FOUND", f"There is no broker {number}, or it is down", "broker")
+    return ConfigResource("broker", str(number))
 
 
 def _id(text: str) -> int:

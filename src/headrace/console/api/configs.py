@@ -26,7 +26,8 @@ class ConfigItem:
     name: str
     value: str | None
     default: str | None
-    """The value after a reset: what the cluster, the broker's file or Kafka's default says."""
+    """The value after a reset: what the cluster, the broker's file or Kafka's default says. Null if the broker does not
+    return it."""
     source: str
     """`topic`, `broker`, `cluster` (dynamic default of all brokers), `static` (the broker's file), `default`."""
     is_default: bool
@@ -80,9 +81,7 @@ async def change_configs(call: Call, resource: ConfigResource, body: ChangeConfi
 def _item(entry: ConfigEntry) -> ConfigItem:
     fallback = next((synonym for synonym in entry.synonyms if synonym.source != entry.source), None)
     is_default = entry.source in (ConfigSource.DEFAULT_CONFIG, ConfigSource.UNKNOWN)
-    default = entry.value if is_default or (fallback is None and not entry.synonyms) else None
-    if fallback is not None and not is_default:
-        default = fallback.value
+    default = entry.value if is_default else None if fallback is None else fallback.value
     return ConfigItem(
         entry.name,
         entry.value,
