@@ -93,6 +93,8 @@ async def encode_stream(events: AsyncIterator[Event], stopping: asyncio.Event) -
             pending = pending or asyncio.ensure_future(_next(events))
             await asyncio.wait((pending, stop), timeout=_KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not pending.done():
+                if stop.done():
+                    return
                 yield KEEPALIVE
                 continue
             task, pending = pending, None

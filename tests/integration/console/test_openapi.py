@@ -17,10 +17,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.support.console.running import ApiClient, console_for, ready_client
 
 from headrace import Producer
 from headrace.testing import EmbeddedBroker
-from tests.support.console.running import ApiClient, console_for, ready_client
 
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance)
 EXAMPLES = 5
@@ -38,7 +38,12 @@ def client() -> Iterator[ApiClient]:
 
 def with_names(document: dict[str, Any]) -> dict[str, Any]:
     """Names in paths are often those of things that exist."""
-    names = {"cluster": ["default"], "topic": ["orders", "a b/c"], "group": ["g", "a/b"], "broker": ["0", "1", "default"]}
+    names = {
+        "cluster": ["default"],
+        "topic": ["orders", "a b/c"],
+        "group": ["g", "a/b"],
+        "broker": ["0", "1", "default"],
+    }
     for path in document["paths"].values():
         for operation in path.values():
             for parameter in operation["parameters"]:
