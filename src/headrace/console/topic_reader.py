@@ -76,9 +76,7 @@ class TopicReader:
         unknown = array("q", [UNKNOWN] * len(partitions))
         internal = description.is_internal or description.name.startswith("__")
         rates = array("d", [UNKNOWN] * len(partitions))
-        return TopicState(
-            description.name, topic_id, internal, partitions, unknown, unknown[:], rates, unknown[:]
-        )
+        return TopicState(description.name, topic_id, internal, partitions, unknown, unknown[:], rates, unknown[:])
 
     def _shared(self, state: PartitionState) -> PartitionState:
         return self._states.setdefault(state, state)
