@@ -8,7 +8,7 @@ has no record of it. Consumers with `read_committed` cannot read past it until i
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -345,34 +345,8 @@ def hanging_in(
     admin: "Admin", partitions: Sequence[TopicPartition], before_ms: int, broker_id: int | None = None
 ) -> list[Hanging]:
     """Returns the hanging transactions of some partitions, as their leaders or one broker know them."""
-    from headrace.common.errors import TransactionalIdNotFoundError
-
-    states = admin.describe_producers(partitions, broker_id) if partitions else {}
-    suspects = [
-        Hanging(tp, producer)
-        for tp, state in sorted(states.items())
-        for producer in state.producers
-        if producer.current_txn_start_offset >= 0 and producer.last_timestamp < before_ms
-    ]
-    if not suspects:
-        return []
-    listed = admin.list_transactions(producer_id_filters={suspect.producer.producer_id for suspect in suspects})
-    details: Any = (
-        admin.describe_transactions([transaction.transactional_id for transaction in listed], raise_errors=False)
-        if listed
-        else {}
-    )
-    for transaction in details.values():
-        # An id that has expired in the meantime has no open transaction. Any other error leaves the state unknown.
-        if transaction.error is not None and not isinstance(transaction.error, TransactionalIdNotFoundError):
-            raise transaction.error
-    open_in = {
-        (transaction.producer_id, tp)
-        for transaction in details.values()
-        if transaction.error is None
-        for tp in transaction.partitions
-    }
-    return [suspect for suspect in suspects if (suspect.producer.producer_id, suspect.tp) not in open_in]
+    found = admin.list_hanging_transactions(partitions, before_ms, broker_id)
+    return [Hanging(one.tp, one.producer) for one in found]
 
 
 @transactions.command("forceTerminateTransaction", cls=Tool)

@@ -67,6 +67,7 @@ class Admin:
     list_partition_offsets = _blocking(AdminCore.list_partition_offsets)
     delete_records = _blocking(AdminCore.delete_records)
     describe_producers = _blocking(AdminCore.describe_producers)
+    list_hanging_transactions = _blocking(AdminCore.list_hanging_transactions)
 
     describe_configs = _blocking(AdminCore.describe_configs)
     alter_configs = _blocking(AdminCore.alter_configs)

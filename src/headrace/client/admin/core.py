@@ -9,11 +9,11 @@ from headrace.client.admin.client_quotas import ClientQuotasAdmin
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
+from headrace.client.admin.hanging import HangingTransactionsAdmin
 from headrace.client.admin.log_dirs import LogDirsAdmin
 from headrace.client.admin.reassignments import ReassignmentsAdmin
 from headrace.client.admin.scram import ScramAdmin
 from headrace.client.admin.topics import TopicsAdmin
-from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.keywords import AdminKeywords
 from headrace.client.config.types import AdminConfig
@@ -34,7 +34,7 @@ class AdminCore(
     LogDirsAdmin,
     ReassignmentsAdmin,
     GroupsAdmin,
-    TransactionsAdmin,
+    HangingTransactionsAdmin,
     ClientQuotasAdmin,
     ScramAdmin,
     AclsAdmin,

@@ -1,6 +1,16 @@
 """The pages' parts of the JSON API, a module each."""
 
-from headrace.console.api import brokers, groups, history, overview, records, session, topics
+from headrace.console.api import (
+    access,
+    brokers,
+    groups,
+    history,
+    overview,
+    records,
+    session,
+    topics,
+    transactions,
+)
 from headrace.console.routing import Router
 
 ROUTERS: tuple[Router, ...] = (
@@ -11,5 +21,7 @@ ROUTERS: tuple[Router, ...] = (
     records.router,
     groups.router,
     brokers.router,
+    access.router,
+    transactions.router,
 )
 """All routes, in the order of the OpenAPI description."""
