@@ -11,11 +11,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.console.api_client import ApiClient
+from tests.support.console.api_client import ApiClient, running_console
 
 import headrace
-from headrace.console.server import ConsoleServer
-from headrace.console.settings import ClusterSettings, ConsoleSettings
 from headrace.testing import EmbeddedBroker
 
 _TOPICS = "/api/clusters/default/topics"
@@ -41,13 +39,8 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="module")
 def client(broker: EmbeddedBroker) -> Iterator[ApiClient]:
-    cluster = ClusterSettings(name="default", servers=broker.bootstrap_servers)
-    server = ConsoleServer(ConsoleSettings(clusters=(cluster,), port=0, write=True))
-    server.start()
-    try:
-        yield ApiClient(server.url)
-    finally:
-        server.stop()
+    with running_console(broker.bootstrap_servers) as client:
+        yield client
 
 
 def _records(client: ApiClient, topic: str = "orders", **parameters: Any) -> Any:
@@ -240,15 +233,9 @@ def test_transactions_and_their_markers_are_visible(client: ApiClient, broker: E
         producer.abort_transaction()
 
 
-def test_an_error_of_the_console_without_write_is_read_only(broker: EmbeddedBroker) -> None:
-    cluster = ClusterSettings(name="default", servers=broker.bootstrap_servers)
-    server = ConsoleServer(ConsoleSettings(clusters=(cluster,), port=0))
-    server.start()
-    try:
-        client = ApiClient(server.url)
+def test_without_write_nothing_is_written(broker: EmbeddedBroker) -> None:
+    with running_console(broker.bootstrap_servers, write=False) as client:
         body = {"value": {"encoding": "text", "data": "x"}}
         assert client.call("POST", f"{_TOPICS}/orders/records", body).json["error"]["code"] == "READ_ONLY"
         copy = {"target_topic": "copy", "selection": {"query": {}}}
         assert client.call("POST", f"{_TOPICS}/orders/records/copy", copy).json["error"]["code"] == "READ_ONLY"
-    finally:
-        server.stop()

@@ -2,10 +2,14 @@
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+from headrace.console.server import ConsoleServer
+from headrace.console.settings import ClusterSettings, ConsoleSettings
 
 TIMEOUT_SECONDS = 120
 
@@ -27,6 +31,7 @@ class ApiClient:
     """One session."""
 
     def __init__(self, url: str):
+        self.url = url
         self._address = urlsplit(url).netloc
         self._cookie = ""
         self._token = ""
@@ -59,7 +64,7 @@ class ApiClient:
         try:
             sent = self._headers(**(headers or {}))
             if method != "GET":
-                sent["X-CSRF-Token"] = self._token
+                sent.setdefault("X-CSRF-Token", self._token)
             content = None
             if body is not None:
                 content = json.dumps(body).encode()
@@ -88,3 +93,18 @@ class ApiClient:
                     yield name, json.loads(text[6:])
         finally:
             connection.close()
+
+
+@contextmanager
+def running_console(
+    servers: str, config: Mapping[str, str] | None = None, *, write: bool = True, interval_seconds: float = 0.5
+) -> Iterator[ApiClient]:
+    """Runs a console for one cluster, named `default`. Yields a client with a session."""
+    cluster = ClusterSettings(name="default", servers=servers, config=dict(config or {}))
+    settings = ConsoleSettings(clusters=(cluster,), port=0, write=write, interval_seconds=interval_seconds)
+    server = ConsoleServer(settings)
+    server.start()
+    try:
+        yield ApiClient(server.url)
+    finally:
+        server.stop()
