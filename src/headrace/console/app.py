@@ -21,6 +21,7 @@ from starlette.routing import Route as StarletteRoute
 
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
+from headrace.console.alerts.manager import AlertManager
 from headrace.console.api import ROUTERS
 from headrace.console.audit import address_of, log_change
 from headrace.console.calls import Call
@@ -29,6 +30,7 @@ from headrace.console.decoders.registry import DecoderRegistry
 from headrace.console.errors import ApiError, api_error
 from headrace.console.events import Event, encode_stream
 from headrace.console.identity import Identity
+from headrace.console.pipelines.watch import PipelineWatch
 from headrace.console.routing import Route
 from headrace.console.schema import as_json, parse, parse_query
 from headrace.console.search.process import ScanProcesses
@@ -66,6 +68,15 @@ class Console:
             )
             for cluster in settings.clusters
         }
+        self.pipelines = {name: PipelineWatch(cluster.own) for name, cluster in self.clusters.items()}
+        for name, watch in self.pipelines.items():
+            self.clusters[name].on_snapshot(watch.collect)
+        self.alerts = {
+            name: AlertManager(cluster, self.pipelines[name], getattr(cluster, "store", None))
+            for name, cluster in self.clusters.items()
+        }
+        for name, manager in self.alerts.items():
+            self.clusters[name].on_snapshot(manager.evaluate)
         self.stopping = asyncio.Event()
         """Set when streams should end."""
         self.routes: list[Route] = [route for router in ROUTERS for route in router.routes]
@@ -97,6 +108,10 @@ class Console:
         await self._close_ended()
         for cluster in self.clusters.values():
             await cluster.stop()
+        for watch in self.pipelines.values():
+            await watch.close()
+        for manager in self.alerts.values():
+            await manager.close()
 
     async def _keep_house(self) -> None:
         """Ends old sessions, and closes the connections of ended ones."""

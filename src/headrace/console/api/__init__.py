@@ -2,10 +2,12 @@
 
 from headrace.console.api import (
     access,
+    alerts,
     brokers,
     groups,
     history,
     overview,
+    pipelines,
     records,
     session,
     topics,
@@ -23,5 +25,7 @@ ROUTERS: tuple[Router, ...] = (
     brokers.router,
     access.router,
     transactions.router,
+    pipelines.router,
+    alerts.router,
 )
 """All routes, in the order of the OpenAPI description."""

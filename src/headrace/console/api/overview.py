@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headrace.console.api.alerts import visible_alerts
 from headrace.console.calls import Call
 from headrace.console.clusters import Cluster
 from headrace.console.events import Event
@@ -95,6 +96,8 @@ async def stream_events(call: Call) -> AsyncIterator[Event]:
                     snapshot = cluster.snapshot
                     if snapshot is not None:
                         yield Event("tick", await _tick(call, cluster, snapshot))
+                elif name == "alerts":
+                    yield Event("alerts", await _alerts(call))
                 else:
                     yield Event(name, data)
     finally:
@@ -105,6 +108,11 @@ async def _tick(call: Call, cluster: Cluster, snapshot: Snapshot) -> dict[str, o
     visibility = await call.visibility()
     overview = overview_of(cluster, snapshot, visibility)
     return {"time_ms": overview.time_ms, "overview": overview, "generation": dict(snapshot.generation)}
+
+
+async def _alerts(call: Call) -> dict[str, object]:
+    alerts = visible_alerts(call.console.alerts[call.cluster.name], await call.visibility())
+    return {"firing": sum(alert.state == "firing" for alert in alerts), "alerts": alerts}
 
 
 def overview_of(cluster: Cluster, snapshot: Snapshot, visibility: Visibility) -> Overview:

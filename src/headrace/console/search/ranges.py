@@ -18,8 +18,11 @@ class Part(NamedTuple):
     end: int
 
 
-def plan_parts(ranges: Mapping[int, tuple[int, int]], part_offsets: int, newest_first: bool) -> Iterator[Part]:
-    """Yields the parts of the ranges by partition, in the order in which to read them."""
+def plan_parts(
+    ranges: Mapping[int, tuple[int, int]], part_offsets: int, newest_first: bool, largest: int | None = None
+) -> Iterator[Part]:
+    """Yields the parts of the ranges by partition, in the order in which to read them. Their size doubles with each
+    turn, up to `largest`, which is `part_offsets` by default."""
     left = {partition: (start, end) for partition, (start, end) in sorted(ranges.items()) if start < end}
     while left:
         for partition, (start, end) in list(left.items()):
@@ -35,6 +38,7 @@ def plan_parts(ranges: Mapping[int, tuple[int, int]], part_offsets: int, newest_
                 left[partition] = rest
             else:
                 del left[partition]
+        part_offsets = min(2 * part_offsets, max(part_offsets, largest or 0))
 
 
 def parts_of(offsets: Iterable[tuple[int, int]]) -> list[Part]:

@@ -29,7 +29,7 @@ _PART_BYTES = 128 * 1024 * 1024
 """A part has about this many bytes: its last fetch brings more than is needed, which then costs little."""
 _GUESSED_RECORD_BYTES = 128
 _FIRST_PART_OFFSETS = 20_000
-"""The size of parts if the newest records are read first: the first matches come soon."""
+"""The size of the first parts if the newest records are read first: the first matches come soon."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Scan:
         self.progress.total = sum(max(end - start, 0) for start, end in ranges.values())
         newest_first = query.start == "newest"
         size = _FIRST_PART_OFFSETS if newest_first else _PART_BYTES // _GUESSED_RECORD_BYTES
-        return plan_parts(ranges, size, newest_first)
+        return plan_parts(ranges, size, newest_first, _PART_BYTES // _GUESSED_RECORD_BYTES)
 
     def _ranges(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         query, client = self._query, self._client

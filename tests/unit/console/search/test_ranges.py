@@ -13,5 +13,11 @@ def test_newest_first_goes_backward() -> None:
     assert parts == [Part(0, 11, 13), Part(1, 3, 5), Part(0, 10, 11), Part(1, 1, 3), Part(1, 0, 1)]
 
 
+def test_parts_grow() -> None:
+    parts = list(plan_parts({0: (0, 20)}, 2, newest_first=True, largest=7))
+    assert [part.end - part.start for part in parts] == [2, 4, 7, 7]
+    assert sum(part.end - part.start for part in plan_parts({0: (0, 21)}, 2, newest_first=False, largest=7)) == 21
+
+
 def test_single_records() -> None:
     assert parts_of([(1, 5), (0, 3), (1, 6), (1, 5), (1, 8)]) == [Part(0, 3, 4), Part(1, 5, 7), Part(1, 8, 9)]

@@ -1,0 +1,1 @@
+"""Alerts: rules on a cluster's snapshots, and their notifications."""

@@ -1,0 +1,1 @@
+"""Running pipelines: their published status, and their dead letters."""
