@@ -72,8 +72,7 @@ class Console:
         for name, watch in self.pipelines.items():
             self.clusters[name].on_snapshot(watch.collect)
         self.alerts = {
-            name: AlertManager(cluster, self.pipelines[name], getattr(cluster, "store", None))
-            for name, cluster in self.clusters.items()
+            name: AlertManager(cluster, self.pipelines[name], cluster.store) for name, cluster in self.clusters.items()
         }
         for name, manager in self.alerts.items():
             self.clusters[name].on_snapshot(manager.evaluate)

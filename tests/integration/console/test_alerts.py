@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.support.console.api_client import ApiClient
+from tests.support.console.api_client import ApiClient, running_console
 from tests.support.console.pipeline_records import status
-from tests.support.console.running import running_console
 
 import headrace
 from headrace.testing import EmbeddedBroker

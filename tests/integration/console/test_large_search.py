@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.support.console.api_client import ApiClient
-from tests.support.console.running import running_console
+from tests.support.console.api_client import ApiClient, running_console
 
 import headrace
 from headrace.testing import EmbeddedBroker

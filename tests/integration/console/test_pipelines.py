@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.console.api_client import ApiClient
+from tests.support.console.api_client import ApiClient, running_console
 from tests.support.console.pipeline_records import dead_letter, status
-from tests.support.console.running import running_console
 
 import headrace
 from headrace.testing import EmbeddedBroker

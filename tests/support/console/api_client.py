@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +76,7 @@ class ApiClient:
         finally:
             connection.close()
 
-    def stream(self, path: str, **parameters: Any) -> Iterator[tuple[str, Any]]:
+    def stream(self, path: str, **parameters: Any) -> Generator[tuple[str, Any], None, None]:
         """Yields the events of a stream. Closing the generator closes the connection."""
         connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_SECONDS)
         query = "?" + urlencode(parameters, doseq=True) if parameters else ""
