@@ -377,7 +377,7 @@ class RenewedToken:
 def _tokens(admin: Any) -> Any:
     """Returns the client, if it has the calls about tokens."""
     if not hasattr(admin, "describe_delegation_token"):
-        raise ApiError(501, "UNSUPPORTED_VERSION", "This version has no calls about delegation tokens")
+        raise ApiError(404, "NOT_FOUND", "This version has no calls about delegation tokens")
     return admin
 
 
