@@ -45,7 +45,6 @@ _logger = logging.getLogger(__name__)
 
 COOKIE = "headrace_console"
 _HOUSEKEEPING_SECONDS = 20.0
-_CHANGE_SECONDS = 60.0
 
 
 class Console:
@@ -202,7 +201,7 @@ class Console:
 
     async def _change(self, route: Route, call: Call, arguments: dict[str, Any]) -> Response:
         try:
-            async with asyncio.timeout(_CHANGE_SECONDS):
+            async with asyncio.timeout(route.timeout_seconds):
                 result = await route.handler(call, **arguments)
         except Exception as error:
             failure = api_error(error)

@@ -40,6 +40,8 @@ class Route:
     change: str | None = None
     stream: bool = False
     needs_login: bool = True
+    timeout_seconds: float = 60.0
+    """How long a change may take."""
     content_type: str = "application/json"
     """Of the response."""
 

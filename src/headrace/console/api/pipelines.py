@@ -387,6 +387,7 @@ class ReplayResult:
     body=ReplayRequest,
     response=ReplayResult,
     change="replay dead letters",
+    timeout_seconds=1800,
     summary="Replay dead letters",
 )
 async def replay_dead_letters(call: Call, body: ReplayRequest) -> ReplayResult:

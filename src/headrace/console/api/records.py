@@ -472,7 +472,12 @@ class CopyResult:
 
 
 @router.post(
-    f"{_RECORDS}/copy", body=CopyRequest, response=CopyResult, change="copy records", summary="Copy records to a topic"
+    f"{_RECORDS}/copy",
+    body=CopyRequest,
+    response=CopyResult,
+    change="copy records",
+    summary="Copy records to a topic",
+    timeout_seconds=3600,
 )
 async def copy_records(call: Call, body: CopyRequest) -> CopyResult:
     """Copies keys, values and headers as they are, in the order of the log. Ends at the offsets that the topic had when
