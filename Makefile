@@ -16,11 +16,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-TARGETS := help build run tour cluster test quick check mutants bench soak jepsen endurance docs site dist clean
+TARGETS := help build run tour cluster test quick check mutants bench soak jepsen endurance docs screenshots site dist clean
 .PHONY: $(TARGETS)
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -126,6 +126,9 @@ endurance: $(VENV)/.built  ## run ods-dwd for an hour at a fixed rate; judges me
 docs: $(VENV)/.built  ## regenerate the reference pages
 	@$(BIN)/python tools/generate_client_config.py
 	@$(BIN)/python docs/generate.py
+
+screenshots: $(VENV)/.built  ## write docs/images: pages of the console on desktop and phone, light and dark
+	@$(BIN)/python -m tools.console_screenshots docs/images
 
 $(VENV)/.site: $(VENV)/.installed
 	@$(PIP) install --constraint constraints.txt 'mkdocs-material' 'mkdocstrings[python]'

@@ -19,6 +19,7 @@ GROUPS = {
     "other clients on one broker": ("tests/compat/broker/*",),
     "files of Apache Kafka": ("tests/compat/test_apache_kafka_*.py",),
     "Kafka's tools": ("tests/compat/cli/*",),
+    "browser": ("tests/integration/browser/*",),
 }
 """The name of each group, and the patterns of its files."""
 
@@ -32,6 +33,7 @@ LONGEST_FIRST = (
     "Kafka's tools",
     "tests/compat/mixed/*",
     "versions of other clients",
+    "browser",
     "files of Apache Kafka",
     "tests/compat/test_on_a_cluster.py",
     "tests/jepsen/test_short_run.py",

@@ -165,7 +165,8 @@ def main() -> None:
 def _check_sdist(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for name in ("src/headrace/records/_batch.pyx", "packaging/headrace.service", "CHANGELOG.md", "LICENSE"):
+    pages = ("src/headrace/console/static/index.html", "src/headrace/console/static/vendor/preact.LICENSE")
+    for name in (*pages, "src/headrace/records/_batch.pyx", "packaging/headrace.service", "CHANGELOG.md", "LICENSE"):
         if name not in names:
             sys.exit(f"{sdist.name} does not contain {name}")
     if compiled := [name for name in names if name.endswith((".c", ".so"))]:
@@ -179,6 +180,8 @@ def _check_light(env: Environment) -> None:
             sys.exit(f"an install without extras pulled in {heavy}:\n{packages}")
     if not (env.home / "env/share/headrace/headrace.service").is_file():
         sys.exit("the wheel does not contain share/headrace/headrace.service")
+    if not list((env.home / "env/lib").glob("python3*/site-packages/headrace/console/static/vendor/uPlot.iife.min.js")):
+        sys.exit("the wheel does not contain the pages of the console")
     nowhere = ("--bootstrap-server", "127.0.0.1:1")
     shown = env.run("headrace", "pipeline", "run", "ods-dwd", *nowhere, "--checkpoint", "checkpoint", expect=1)
     if "headrace[spark]" not in shown:

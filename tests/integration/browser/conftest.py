@@ -1,0 +1,36 @@
+"""One Chromium for all tests of this directory, and a page on a fake console."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+from tests.support.console.browser import chromium, opened
+from tests.support.console.fake_console import FakeConsole, running
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Lives no longer than the tests of this package: meanwhile the thread has a running event loop."""
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def console() -> FakeConsole:
+    return FakeConsole()
+
+
+@pytest.fixture
+def open_page(browser: Browser, console: FakeConsole) -> Iterator[Callable[..., Page]]:
+    """Opens a path of the fake console; keywords as for `opened`."""
+    with ExitStack() as stack:
+        url = stack.enter_context(running(console))
+
+        def open_path(path: str, **options: Any) -> Page:
+            page: Page = stack.enter_context(opened(browser, url, **options))
+            page.goto(path)
+            return page
+
+        yield open_path
