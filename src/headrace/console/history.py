@@ -41,7 +41,7 @@ UNITS = {
     "broker.size_bytes": "B",
 }
 """The kinds of series. The name of a series is its kind, or `kind:name`."""
-_STEPS = {"topic": 300, "group": 120, "broker": 30}
+_STEPS = {"topic": 300, "group": 240, "broker": 30}
 _CLUSTER_STEP = 10
 _RECENT_STEP = 10
 _RECENT_SLOTS = 90

@@ -1,6 +1,7 @@
 """What of a snapshot goes into the history.
 
-Topics without records have no series, so that many idle topics cost no memory. The series of what was deleted go, too.
+Topics without new records, and groups that do nothing, have no series of it, so that they cost no memory. The series of
+what was deleted go, too.
 """
 
 from headrace.console.history import History
@@ -24,8 +25,9 @@ def record(history: History, snapshot: Snapshot) -> None:
             history.record(f"topic.size_bytes:{topic.name}", topic.size_bytes if topic.size_bytes >= 0 else None)
     for group in snapshot.groups.values():
         history.record(f"group.lag:{group.name}", group.lag)
-        history.record(f"group.lag_seconds:{group.name}", group.lag_seconds)
-        history.record(f"group.consumed:{group.name}", group.consumed)
+        for name, value in (("group.lag_seconds", group.lag_seconds), ("group.consumed", group.consumed)):
+            if value or f"{name}:{group.name}" in history:
+                history.record(f"{name}:{group.name}", value)
     gone = [name for name in history.names() if _is_gone(name, snapshot)]
     if gone:
         history.forget(gone)
