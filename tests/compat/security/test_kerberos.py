@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka.broker import KafkaUnavailable, kafka_classpath
+from tests.support.apache_kafka.broker import KafkaBroker, KafkaUnavailable, kafka_classpath
 from tests.support.apache_kafka.jvm import start_java
 from tests.support.broker.clients import install_kcat
 from tests.support.broker.process import free_port
@@ -22,7 +22,7 @@ from headrace.common.errors import ConfigError, SaslAuthenticationFailedError
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headrace.security.kerberos import GssapiClient, GssapiServer, KerberosAcceptor, KerberosIdentity, default_realm
-from headrace.testing import EmbeddedBroker
+from headrace.testing import EmbeddedBroker, EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -86,8 +86,12 @@ def servers(broker: EmbeddedBroker) -> str:
 
 
 def client_config(broker: EmbeddedBroker, keytab: Path, principal: str) -> dict[str, Any]:
+    return client_config_of(servers(broker), keytab, principal)
+
+
+def client_config_of(addresses: str, keytab: Path, principal: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": servers(broker),
+        "bootstrap.servers": addresses,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "GSSAPI",
         "sasl.kerberos.service.name": "kafka",
@@ -170,6 +174,24 @@ def test_garbage_closes_the_connection(broker: EmbeddedBroker) -> None:
             assert response.error_code == SaslAuthenticationFailedError.code
             with pytest.raises((ConnectionEnded, ConnectionError)):
                 wire.receive_frame()
+
+
+def test_brokers_log_in_to_each_other(keytabs: dict[str, Path]) -> None:
+    properties = {
+        **broker_properties(keytabs),
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.kerberos.domain.name": "localhost",
+        # The brokers' principal has two parts.
+        "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    }
+    with EmbeddedCluster(2, properties, {"t": 1}, replication_factor=2) as cluster:
+        config = {
+            **client_config_of(cluster.bootstrap_servers, keytabs["alice"], "alice"),
+            "sasl.kerberos.domain.name": "localhost",
+        }
+        with headrace.Producer({**config, "acks": "all"}) as producer:
+            assert producer.send("t", b"x").get(timeout_ms=60_000).offset == 0
+        cluster.wait_until_in_sync()
 
 
 # ---- the mechanism
@@ -306,3 +328,40 @@ def test_java(broker: EmbeddedBroker, keytabs: dict[str, Path], kdc: Kdc, tmp_pa
     finally:
         process.kill()
     assert out.decode().split() == ["of-alice", "t"], errors.decode()
+
+
+class KafkaWithKerberos(KafkaBroker):
+    """Apache Kafka with another listener, which has GSSAPI."""
+
+    sasl_port = 0
+
+    def _settings(self) -> dict[str, object]:
+        self.sasl_port = free_port()
+        settings = super()._settings()
+        for key in ("listeners", "advertised.listeners"):
+            settings[key] = f"SASL_PLAINTEXT://localhost:{self.sasl_port},{settings[key]}"
+        return settings | {
+            "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        }
+
+
+def test_our_client_with_apache_kafka(keytabs: dict[str, Path], kdc: Kdc, tmp_path: Path) -> None:
+    try:
+        kafka_classpath()
+    except KafkaUnavailable as error:
+        pytest.skip(f"Apache Kafka is not available: {error}")
+    properties = {
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": jaas(keytabs[SERVICE], SERVICE),
+    }
+    jvm_args = ["-Xmx256m", f"-Djava.security.krb5.conf={kdc.environment['KRB5_CONFIG']}"]
+    with KafkaWithKerberos(tmp_path / "kafka", properties, jvm_args=jvm_args, start_timeout=JAVA_SECONDS) as running:
+        config = {
+            "bootstrap.servers": f"localhost:{running.sasl_port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.jaas.config": jaas(keytabs["alice"], "alice"),
+        }
+        with headrace.Producer(config) as producer:
+            assert producer.send("new", b"x").get(timeout_ms=60_000).topic == "new"
