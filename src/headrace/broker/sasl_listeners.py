@@ -1,7 +1,8 @@
 """Creates what the configs of SASL describe: the mechanisms of listeners, and the logins to other brokers."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from headrace.broker.authentication import SaslListener
 from headrace.broker.config.sasl import SaslConfig, SaslMechanismConfig
@@ -62,6 +63,7 @@ class BrokerLogin:
         mechanism = config.inter_broker_mechanism
         values = config.listeners[listener].mechanisms[mechanism].values
         try:
+            _check_token_url(values)
             self._login = SaslLogin(SaslClientConfig.load({**values, "sasl.mechanism": mechanism}), clock)
         except ConfigError as error:
             raise ConfigError(
@@ -82,6 +84,16 @@ class BrokerLogin:
 
     async def close(self) -> None:
         await self._login.close()
+
+
+def _check_token_url(values: Mapping[str, Any]) -> None:
+    """Like the URL of keys: whoever writes this config must not choose the servers that a broker sends requests to
+    (CVE-2025-27817)."""
+    url = values.get("sasl.oauthbearer.token.endpoint.url") or ""
+    if url and not url.startswith("file:") and url not in (values.get("headrace.oauthbearer.allowed.urls") or ()):
+        raise ConfigError(
+            "sasl.oauthbearer.token.endpoint.url is not allowed: add the URL to headrace.oauthbearer.allowed.urls"
+        )
 
 
 class NoBrokerLogin:

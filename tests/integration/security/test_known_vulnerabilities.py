@@ -42,6 +42,8 @@ from headrace.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from headrace.broker.config.sasl import SaslConfig, SaslListenerConfig, SaslMechanismConfig
+from headrace.broker.sasl_listeners import BrokerLogin
 from headrace.broker.server import Broker
 from headrace.common.errors import (
     ConfigError,
@@ -53,6 +55,7 @@ from headrace.common.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
 )
+from headrace.common.ids import make_random
 from headrace.protocol import APIS, ApiKey, encode_request
 from headrace.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -299,6 +302,26 @@ def test_jwks_urls_must_be_allowed(requests: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"jwks\.endpoint\.url"), EmbeddedBroker(properties):
             pass
     assert requests == [address]
+
+
+def test_token_urls_of_brokers_must_be_allowed(requests: list[str]) -> None:
+    """CVE-2025-27817: also where a broker gets the tokens with which it logs in to other brokers."""
+    url = f"http://{requests[0]}/token"
+    values = {
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.credentials.client.id": "broker",
+        "sasl.oauthbearer.client.credentials.client.secret": "secret",
+    }
+
+    def login(**more: object) -> BrokerLogin:
+        mechanisms = {"OAUTHBEARER": SaslMechanismConfig(0, {**values, **more})}
+        config = SaslConfig({"L": SaslListenerConfig(mechanisms, 1000)}, "OAUTHBEARER", 0)
+        return BrokerLogin("L", config, ManualClock(), make_random(), 1000)
+
+    with pytest.raises(ConfigError, match=r"is not allowed: add the URL to headrace\.oauthbearer\.allowed\.urls"):
+        login()
+    login(**{"headrace.oauthbearer.allowed.urls": (url,)})
+    assert len(requests) == 1
 
 
 def test_urls_and_login_modules_do_not_change_at_run_time(broker: EmbeddedBroker, requests: list[str]) -> None:
