@@ -356,7 +356,8 @@ def test_our_client_with_apache_kafka(keytabs: dict[str, Path], kdc: Kdc, tmp_pa
         "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": jaas(keytabs[SERVICE], SERVICE),
     }
     jvm_args = ["-Xmx256m", f"-Djava.security.krb5.conf={kdc.environment['KRB5_CONFIG']}"]
-    with KafkaWithKerberos(tmp_path / "kafka", properties, jvm_args=jvm_args, start_timeout=JAVA_SECONDS) as running:
+    running = KafkaWithKerberos(tmp_path / "kafka", properties, jvm_args=jvm_args, start_timeout=JAVA_SECONDS)
+    with running:
         config = {
             "bootstrap.servers": f"localhost:{running.sasl_port}",
             "security.protocol": "SASL_PLAINTEXT",
