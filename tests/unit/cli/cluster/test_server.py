@@ -50,7 +50,11 @@ def test_rejects_override_without_key_or_value(override: str) -> None:
         (["missing.properties"], 1, "headrace: Cannot read missing.properties: No such file or directory\n"),
         (["-o", "num.partition=1"], 1, "unknown configuration key 'num.partition', did you mean 'num.partitions'?\n"),
         (["-o", "num.partitions=x"], 1, "Invalid value x for configuration num.partitions: Not a number of type INT"),
-        (["-o", "listeners=SSL://:1"], 1, "Listener SSL uses SSL: only PLAINTEXT"),
+        (
+            ["-o", "listeners=SSL://:1"],
+            1,
+            "security.inter.broker.protocol=PLAINTEXT must be the protocol of a listener",
+        ),
         (["--log-level", "loud"], 1, "Invalid log level 'loud'"),
     ],
 )
