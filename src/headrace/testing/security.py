@@ -10,6 +10,7 @@ The broker's own user is `broker`. It may do everything, and has a random passwo
 import secrets
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -154,7 +155,10 @@ class Security:
 
 
 class BrokerSecurity:
-    """The security of one embedded broker or cluster. Owns the password of the broker, keys and certificates."""
+    """The security of one embedded broker or cluster. Owns the password of the broker, keys and certificates.
+
+    Brokers of a cluster use it from several threads; a lock protects what is made at the first use.
+    """
 
     def __init__(self, security: Security):
         self._security = security
@@ -162,6 +166,7 @@ class BrokerSecurity:
         self._passwords = {**passwords, BROKER_USER: secrets.token_hex(16)}
         self._acls = _flatten(security.acls or ())
         self._uses_tls = security.tls or security.mutual_tls
+        self._lock = threading.RLock()
         self._authority: CertificateAuthority | None = None
         self._files: tempfile.TemporaryDirectory[str] | None = None
 
@@ -178,20 +183,22 @@ class BrokerSecurity:
         """The authority that the broker trusts, and clients should trust."""
         if not self._uses_tls:
             raise HeadraceError("The broker has no certificates: create it with security=Security(tls=True)")
-        if self._authority is None:
-            from headrace.testing.certificates import CertificateAuthority
+        with self._lock:
+            if self._authority is None:
+                from headrace.testing.certificates import CertificateAuthority
 
-            self._authority = CertificateAuthority()
-        return self._authority
+                self._authority = CertificateAuthority()
+            return self._authority
 
     def _file(self, name: str, write: Callable[[Path], object]) -> str:
         """Returns the path of a file, which is written at the first time."""
-        if self._files is None:
-            self._files = tempfile.TemporaryDirectory(prefix="headrace-security-")
-        path = Path(self._files.name) / name
-        if not path.exists():
-            write(path)
-        return str(path)
+        with self._lock:
+            if self._files is None:
+                self._files = tempfile.TemporaryDirectory(prefix="headrace-security-")
+            path = Path(self._files.name) / name
+            if not path.exists():
+                write(path)
+            return str(path)
 
     @property
     def ca_file(self) -> str:

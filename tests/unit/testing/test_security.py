@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from headrace.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
@@ -46,3 +48,14 @@ def test_passwords_with_quotes_in_jaas() -> None:
     security = BrokerSecurity(Security(users={"alice": 'a"b\\c'}))
     config = security.client_config("h:1", "alice", None, "java")
     assert config["sasl.jaas.config"].endswith('username="alice" password="a\\"b\\\\c";')
+
+
+def test_brokers_of_a_cluster_share_the_certificates() -> None:
+    """They ask for them at the same time."""
+    security = BrokerSecurity(Security(tls=True, mechanism=None))
+    with ThreadPoolExecutor(8) as threads:
+        found = [each.result() for each in [threads.submit(security.properties) for _ in range(8)]]
+    assert all(each == found[0] for each in found)
+    with open(str(found[0]["ssl.truststore.location"])) as file:
+        assert file.read() == security.authority.certificate_pem
+    security.close()
