@@ -121,7 +121,22 @@ class ConfluentClient:
 
     def assign(self, positions: Mapping[str, int]) -> None:
         self._consumer.unsubscribe()
-        self._consumer.assign([confluent.TopicPartition(*split(key), position) for key, position in positions.items()])
+        self._consumer.assign(
+            [confluent.TopicPartition(*split(key), self._offset(key, position)) for key, position in positions.items()]
+        )
+
+    def _offset(self, key: str, position: int) -> int:
+        """Returns an offset in place of a position. If partitions are assigned twice in a short time with OFFSET_END,
+        librdkafka 2.16 skips or repeats records after it has returned the first ones; the same on Apache Kafka."""
+        if position == END:
+            try:
+                _, end = self._consumer.get_watermark_offsets(
+                    confluent.TopicPartition(*split(key)), REQUEST_TIMEOUT_MS / 1000
+                )
+            except confluent.KafkaException:
+                return 0
+            return end
+        return max(position, 0)
 
     def subscribe(self, topics: list[str]) -> None:
         self._consumer.unassign()
