@@ -5,8 +5,7 @@
   other brokers when the store notifies them.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.broker.credentials import CredentialCache
@@ -46,6 +45,8 @@ class Deletion:
 
 
 Change = Upsertion | Deletion
+GiveWay = Callable[[], Awaitable[None]]
+"""Lets other requests run. Called for each element of a request."""
 
 
 class ScramAdmin:
@@ -55,16 +56,19 @@ class ScramAdmin:
         self._credentials = credentials
         self._config_store = config_store
 
-    def describe(self, users: Sequence[str] | None) -> dict[str, Mapping[str, ScramCredential] | KafkaError]:
+    async def describe(
+        self, users: Sequence[str] | None, give_way: GiveWay
+    ) -> dict[str, Mapping[str, ScramCredential] | KafkaError]:
         """Returns the credentials of each user by mechanism, or the error. None or no users: of all users with one."""
         if not users:
             return {user: self._credentials.scram_credentials_of(user) for user in self._credentials.scram_users()}
         result: dict[str, Mapping[str, ScramCredential] | KafkaError] = {}
-        for user, count in Counter(users).items():
+        for user in users:
+            await give_way()
             found = self._credentials.scram_credentials_of(user)
             if not user:
                 result[user] = ResourceNotFoundError(_NO_NAME)
-            elif count > 1:
+            elif user in result:
                 result[user] = DuplicateResourceError(
                     f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
                 )
@@ -76,13 +80,17 @@ class ScramAdmin:
                 result[user] = found
         return result
 
-    async def alter(self, changes: Sequence[Change]) -> dict[str, HeadraceError | None]:
+    async def alter(self, changes: Sequence[Change], give_way: GiveWay) -> dict[str, HeadraceError | None]:
         """Returns the error of each user, None for success."""
-        errors = find_errors(changes)
+        errors = await _find_errors(changes, give_way)
         by_user: dict[str, list[Change]] = {}
         for change in changes:
             by_user.setdefault(change.user, []).append(change)
-        return {user: errors.get(user) or await self._alter_user(user, own) for user, own in by_user.items()}
+        results: dict[str, HeadraceError | None] = {}
+        for user, own in by_user.items():
+            await give_way()
+            results[user] = errors.get(user) or await self._alter_user(user, own)
+        return results
 
     async def _alter_user(self, user: str, changes: Sequence[Change]) -> HeadraceError | None:
         def apply(config: dict[str, str]) -> dict[str, str]:
@@ -102,11 +110,12 @@ class ScramAdmin:
         return None
 
 
-def find_errors(changes: Iterable[Change]) -> dict[str, KafkaError]:
+async def _find_errors(changes: Sequence[Change], give_way: GiveWay) -> dict[str, KafkaError]:
     """Returns an error for each user whose changes are not valid, without a look at existing credentials."""
     errors: dict[str, KafkaError] = {}
     seen: set[tuple[str, int]] = set()
     for change in changes:
+        await give_way()
         error = _error(change)
         if error is None and (change.user, change.mechanism) in seen:
             error = DuplicateResourceError("A user credential cannot be altered twice in the same request")

@@ -43,6 +43,7 @@ NOT_IN_TURNS = {
     ApiKey.WRITE_TXN_MARKERS: "the markers of a request are appended together",
     ApiKey.CREATE_ACLS: "without an authorizer all elements get the same error",
     ApiKey.DELETE_ACLS: "without an authorizer all elements get the same error",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "a component for each type of entity; a repeated one fails the request",
     ApiKey.UPDATE_FEATURES: "all elements get the same error",
     ApiKey.LIST_GROUPS: "filters, which become a set",
     ApiKey.LIST_TRANSACTIONS: "filters, which become a set",

@@ -26,6 +26,10 @@ def upsertion(user: str = "alice", mechanism: int = 1, iterations: int = 4096, s
     return Upsertion(user, mechanism, iterations, salt, KEY_256 if mechanism == 1 else KEY_512)
 
 
+async def keep_going() -> None:
+    """Gives way to nobody."""
+
+
 class Setup:
     def __init__(self) -> None:
         self.cache = CredentialCache()
@@ -38,7 +42,7 @@ class Setup:
         return self
 
     async def alter(self, *changes: Change) -> dict[str, type[BaseException] | None]:
-        errors = await self.admin.alter(changes)
+        errors = await self.admin.alter(changes, keep_going)
         return {user: None if error is None else type(error) for user, error in errors.items()}
 
 
@@ -54,9 +58,10 @@ def test_creates_replaces_and_deletes() -> None:
         assert set(stored) == {"producer_byte_rate", "SCRAM-SHA-256", "SCRAM-SHA-512"}
         assert stored["SCRAM-SHA-512"].endswith("iterations=8192")
         assert setup.cache.scram_credential("SCRAM-SHA-512", "alice") is not None
-        found = setup.admin.describe(None)
+        found = await setup.admin.describe(None, keep_going)
         assert list(found) == ["alice", "bob"]
-        assert list(setup.admin.describe(["alice"])["alice"]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]  # type: ignore[arg-type]
+        alice = (await setup.admin.describe(["alice"], keep_going))["alice"]
+        assert list(alice) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]  # type: ignore[arg-type]
         assert await setup.alter(Deletion("alice", 1), upsertion("alice", 2)) == {"alice": None}
         assert set(await setup.configs.get(ConfigEntity.user("alice"))) == {"producer_byte_rate", "SCRAM-SHA-512"}
         assert setup.cache.scram_credential("SCRAM-SHA-256", "alice") is None
@@ -88,7 +93,7 @@ def test_a_change_that_is_not_valid_fails_all_changes_of_its_user(
         setup = await Setup().start()
         user = changes[0].user
         assert await setup.alter(*changes, upsertion("other")) == {user: error, "other": None}
-        assert setup.admin.describe(None).keys() == {"other"}
+        assert (await setup.admin.describe(None, keep_going)).keys() == {"other"}
         assert await setup.configs.get_all("users") == {"other": await setup.configs.get(ConfigEntity.user("other"))}
 
     asyncio.run(run())
@@ -98,7 +103,7 @@ def test_describing_users() -> None:
     async def run() -> None:
         setup = await Setup().start()
         await setup.alter(upsertion())
-        found = setup.admin.describe(["alice", "bob", "carol", "carol", ""])
+        found = await setup.admin.describe(["alice", "bob", "carol", "carol", ""], keep_going)
         assert not isinstance(found["alice"], KafkaError)
         assert {user: type(error) for user, error in found.items() if user != "alice"} == {
             "bob": ResourceNotFoundError,

@@ -42,7 +42,7 @@ async def handle(
         for topic in directory.topics:
             for index in topic.partitions:
                 paths[TopicPartition(topic.name, index)] = directory.path  # Kafka takes the last one, too
-            await context.give_way()
+        await context.give_way()
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for tp, path in paths.items():
         code = _alter(log_dir_moves, tp, path) if allowed else ClusterAuthorizationFailedError.code

@@ -25,14 +25,14 @@ from headrace.security.acls import Operation
 
 @api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, needs=requires_cluster(Operation.ALTER))
 async def handle(
-    request: AlterUserScramCredentialsRequest, _: RequestContext, *, scram_admin: ScramAdmin
+    request: AlterUserScramCredentialsRequest, context: RequestContext, *, scram_admin: ScramAdmin
 ) -> AlterUserScramCredentialsResponse:
     changes: list[Change] = [
         Upsertion(item.name, item.mechanism, item.iterations, bytes(item.salt), bytes(item.salted_password))
         for item in request.upsertions
     ]
     changes += [Deletion(item.name, item.mechanism) for item in request.deletions]
-    errors = await scram_admin.alter(changes)
+    errors = await scram_admin.alter(changes, context.give_way)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(

@@ -27,11 +27,12 @@ from headrace.security.credentials import SCRAM_MECHANISMS, ScramCredential
 
 
 @api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, needs=requires_cluster(Operation.DESCRIBE))
-def handle(
-    request: DescribeUserScramCredentialsRequest, _: RequestContext, *, scram_admin: ScramAdmin
+async def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext, *, scram_admin: ScramAdmin
 ) -> DescribeUserScramCredentialsResponse:
     users = None if request.users is None else [user.name for user in request.users]
-    results = [_result(user, found) for user, found in scram_admin.describe(users).items()]
+    credentials = await scram_admin.describe(users, context.give_way)
+    results = [_result(user, found) for user, found in credentials.items()]
     return DescribeUserScramCredentialsResponse(results=results)
 
 
