@@ -244,7 +244,7 @@ def test_wrong_mechanism_and_wrong_protocol_say_what_to_do(broker: EmbeddedBroke
         headrace.Admin({**client_config(servers), "security.protocol": "PLAINTEXT"})
     hint = pytest.raises(KafkaTimeoutError, match=r"check security\.protocol")
     with headrace.Admin({"bootstrap.servers": servers}) as admin, hint:
-        admin.list_topics(timeout_ms=1000)
+        admin.list_topics(timeout_ms=5000)
     no_sasl = pytest.raises(IllegalSaslStateError, match=r"this listener has no SASL.*security\.protocol")
     with EmbeddedBroker() as plain, headrace.Admin(client_config(plain.bootstrap_servers)) as admin, no_sasl:
         admin.list_topics(timeout_ms=30_000)

@@ -33,6 +33,7 @@ def test_examples_run(tmp_path: Path) -> None:
     with EmbeddedBroker(settings, data_dir=tmp_path / "data") as broker:
         (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace "$@"\n')
         (tmp_path / "headrace").chmod(0o755)
+        (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/new\n")
         for command, output in examples():
             ran = subprocess.run(
                 [

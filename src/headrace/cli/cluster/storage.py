@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.cluster.scram_configs import MECHANISMS, parse_credential
 from headrace.cli.cluster.server import collect_properties
-from headrace.cli.common.tool import Failure, Tool
+from headrace.cli.common.tool import Failure, Tool, ToolGroup
 from headrace.common.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _USER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CREDENTIAL = re.compile(r"(?P<mechanism>[A-Z0-9-]+)=\[name=(?P<name>[^,\]]+),(?P<rest>.*)\]", re.DOTALL)
 
 
-@click.group()
+@click.group(cls=ToolGroup)
 def storage() -> None:
     """Prepare the store of a broker that does not run."""
 

@@ -22,7 +22,7 @@ from headrace.cli.common.connection import (
 from headrace.cli.common.names import complete_topics
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
-from headrace.cli.common.tool import INT_MAX, Failure, Tool, read_file, sentence
+from headrace.cli.common.tool import INT_MAX, Failure, Tool, interrupts, read_file, sentence
 from headrace.cli.perf.perf_stats import MEGABYTE, DeliveryCounts, Latencies, letters
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
@@ -147,7 +147,12 @@ def producer_perf_test(
             if transactional_id is not None:
                 client.init_transactions()
             run = Run(client, topic, payloads, payload_monotonic, throughput, report_seconds, warmup_records)
-            run.send_all(num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000)
+            try:
+                run.send_all(
+                    num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000
+                )
+            finally:
+                interrupts.release()
             if print_metrics:
                 metrics = dict(sorted(_flat(client.metrics())))
     finally:  # also after Ctrl-C; the producer is closed, so all results are known
@@ -252,7 +257,7 @@ class Run:
         stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
         began = committed = reported = clock.monotonic()
         payloads = self._payloads
-        deliveries, is_steady = self.deliveries, False
+        deliveries, is_steady, is_throttled = self.deliveries, False, self._throughput > 0
         with Progress("records", count) as progress:
             for number in range(count):
                 if transaction_seconds is not None and (
@@ -267,10 +272,14 @@ class Run:
                     self._steady = Stats(clock.monotonic())
                     is_steady = True
                 began_one = 0.0 if number % stride else clock.monotonic()
+                if is_throttled:  # a record that is sent also counts; at full speed `send` may block for long
+                    interrupts.hold()
                 future = producer.send(topic, value)
                 if began_one:
                     future.add_callback(self._timed(began_one, is_steady))
                 deliveries.add(future, len(value), is_steady)
+                if is_throttled:
+                    interrupts.release()
                 if number % 256 == 0 or self._throughput > 0:
                     now = clock.monotonic()
                     deliveries.check()
