@@ -9,7 +9,8 @@ import time
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka.kafka_3_configs import is_only_in_kafka_3
+from tests.compat.test_apache_kafka_tables import NOT_DYNAMIC_HERE
+from tests.support.apache_kafka.kafka_3_configs import is_not_in_kafka_4
 from tests.support.broker.answers import Case, ask, differences
 from tests.support.broker.bad_requests import (
     APPENDED,
@@ -35,6 +36,7 @@ from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.security.tls_keys import UNSUPPORTED
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -212,13 +214,13 @@ def test_every_broker_config_of_kafka_is_known(comparison: dict[str, Any]) -> No
     """Each one is supported, or `kafka_only` has the reason why it has no effect or is refused."""
     theirs = comparison["broker configs"]
     assert len(theirs) > 300
-    assert theirs.keys() - BROKER_KEYS.keys.keys() - NO_EFFECT.keys() - REFUSED.keys() == set()
+    assert theirs.keys() - BROKER_KEYS.keys.keys() - NO_EFFECT.keys() - REFUSED.keys() - UNSUPPORTED.keys() == set()
     not_in_kafka = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms"}  # internal ones there
     ours_only = {name for name in BROKER_KEYS.keys if name not in theirs and not name.startswith("headrace.")}
-    assert {name for name in ours_only if not is_only_in_kafka_3(name)} == not_in_kafka
+    assert {name for name in ours_only if not is_not_in_kafka_4(name)} == not_in_kafka
 
 
-TYPES = {1: "boolean", 2: "string", 3: "int", 4: "int", 5: "long", 6: "double", 7: "list"}
+TYPES = {1: "boolean", 2: "string", 3: "int", 4: "int", 5: "long", 6: "double", 7: "list", 8: "string", 9: "password"}
 OTHER_DEFAULTS = {
     "listener.security.protocol.map": "another order",
     "log.cleaner.io.max.bytes.per.second": "no limit in both",
@@ -226,12 +228,16 @@ OTHER_DEFAULTS = {
     "log.dirs": "headrace-data instead of /tmp/kafka-logs",
     "log.flush.interval.ms": "the same value, which Kafka takes from log.flush.scheduler.interval.ms",
     "log.flush.scheduler.interval.ms": "flush.ms of topics is checked every second",
+    "principal.builder.class": "the default one has no name here",
     "queued.max.request.bytes": "limited by default",
+    "sasl.kerberos.service.name": "the usual name",
     "socket.listen.backlog.size": "thousands of clients may connect at the same time",
     "socket.receive.buffer.bytes": "the system's buffer grows with the traffic",
     "socket.send.buffer.bytes": "another size is faster here",
+    "ssl.keystore.type": "found by its content",
+    "ssl.truststore.type": "found by its content",
 }
-STATIC_HERE = {"background.threads", "listener.security.protocol.map", "listeners"}
+STATIC_HERE = NOT_DYNAMIC_HERE
 
 
 def test_broker_configs_have_kafkas_types_and_defaults(comparison: dict[str, Any]) -> None:
