@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
-from bench import broker, clients, cluster, groups, log, processes, protocol, records, spark, tools, topics
+from bench import broker, clients, cluster, groups, log, processes, protocol, records, security, spark, tools, topics
 from bench.harness import Measurement, describe, write_results
 from bench.hostile import runner as hostile
 from bench.pipeline import runner as pipeline
@@ -18,7 +18,7 @@ from bench.pipeline.sides import ALL_SIDES, SQL_PIPELINE
 ROUNDS = 11
 ALL = [
     *("records", "log", "protocol", "broker", "topics", "groups", "cluster", "clients", "tools", "spark", "pipeline"),
-    *("hostile", "processes"),
+    *("hostile", "processes", "security"),
 ]
 
 
@@ -31,7 +31,8 @@ def main() -> None:
         "--rounds",
         type=int,
         help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
-        f" cluster: {cluster.ROUNDS}; processes: {processes.ROUNDS}; spark: {spark.ROUNDS};"
+        f" cluster: {cluster.ROUNDS}; processes: {processes.ROUNDS}; security: {security.ROUNDS};"
+        f" spark: {spark.ROUNDS};"
         f" pipeline: {pipeline.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
@@ -89,6 +90,9 @@ def main() -> None:
     if "processes" in which:
         with data_directory(arguments.directory) as directory:
             run_processes(arguments, directory)
+    if "security" in which:
+        with data_directory(arguments.directory) as directory:
+            run_security(arguments, directory)
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
@@ -188,6 +192,20 @@ def run_processes(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(notes), file=sys.stderr)
     else:
         write_results("processes", measurements, notes)
+
+
+def run_security(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (1 if arguments.quick else security.ROUNDS)
+    sizes = security.QUICK if arguments.quick else security.Sizes()
+    try:
+        measurements, notes = security.run(directory, rounds, sizes=sizes)
+    except KafkaUnavailable as reason:
+        print(f"security: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
+        return
+    if arguments.quick:
+        print("\n".join(notes), file=sys.stderr)
+    else:
+        write_results("security", measurements, notes)
 
 
 def run_clients(arguments: argparse.Namespace, directory: Path) -> None:

@@ -77,8 +77,10 @@ class Librdkafka:
 
     name = "librdkafka"
 
-    def __init__(self, program: Path):
+    def __init__(self, program: Path, properties: Mapping[str, object] | None = None):
+        """`properties`: for all producers and consumers, such as those of TLS."""
         self._program = program
+        self._properties = dict(properties or {})
 
     def produce(
         self,
@@ -120,7 +122,7 @@ class Librdkafka:
         properties: Mapping[str, object],
     ) -> Load:
         sizes = [partitions, producers, records, record_bytes, warmup]
-        found = self._json("produce", bootstrap, topic, *sizes, *_pairs(properties))
+        found = self._json("produce", bootstrap, topic, *sizes, *_pairs({**properties, **self._properties}))
         total_bytes = (records + warmup) * record_bytes
         return Load(found["bytes"] / found["seconds"] / 1e6, total_bytes, found["generator_cpu"])
 
@@ -131,7 +133,8 @@ class Librdkafka:
         properties: dict[str, object] = {"fetch.queue.backoff.ms": 10}
         if consumers > 1:
             properties["queued.max.messages.kbytes"] = 16 * 1024  # for the generator's memory
-        found = self._json("consume", bootstrap, topic, PARTITIONS, consumers, total, *_pairs(properties))
+        settings = _pairs({**properties, **self._properties})
+        found = self._json("consume", bootstrap, topic, PARTITIONS, consumers, total, *settings)
         return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]), found["generator_cpu"])
 
     def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path, *, acks: int = 1) -> Pace:
