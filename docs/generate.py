@@ -114,13 +114,12 @@ example the name of the item. The differences that are meant to be:
 
 Automatic topic creation: the first Metadata response has UNKNOWN_TOPIC_OR_PARTITION, a later one has the topic.
 `headrace.auto.create.topics.per.second` and `headrace.auto.create.topics.max.in.flight` limit it. APIs of Kafka's Raft quorum
-(DescribeQuorum and so on) are not announced, and UpdateFeatures refuses every feature, as in Kafka 3.9 with ZooKeeper. There
-is no authorizer: requests about ACLs get SECURITY_DISABLED, and a broker with `authorizer.class.name` or a SASL or TLS listener
-does not start. Configs of groups and of client metrics can be stored and read, but have no effect yet.
+(DescribeQuorum and so on) are not announced, and UpdateFeatures refuses every feature, as in Kafka 3.9 with ZooKeeper. Without
+an authorizer, requests about ACLs get SECURITY_DISABLED. Configs of groups and of client metrics can be stored and read, but have no effect yet.
 
 ## APIs
 
-This broker serves the following APIs. Security is not supported yet.
+This broker serves the following APIs.
 
 {apis}
 """

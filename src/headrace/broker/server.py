@@ -220,6 +220,7 @@ class Broker:
         self.features = FinalizedFeatures(self.store, may_have_kafka_brokers=self.config.zookeeper is not None)
         cleanup.push_async_callback(self.features.stop)
         await self.features.start()
+        self.dynamic_config.stores_secrets = self.config.zookeeper is None
         self.config_store = ConfigStore(self.store)
         self.topic_configs = TopicConfigLoader(self.config_store, self._config_changed)
         self.config_watcher = ConfigWatcher(self.store, self.clock, self._config_changed)

@@ -323,6 +323,17 @@ def test_certificates_are_reloaded(tmp_path: Path, caplog: pytest.LogCaptureFixt
                 alter(config, {"ssl.keystore.location": new})
             assert serial(broker, files) == third
 
+            # A password, which nobody sees.
+            pkcs12 = files.pkcs12("new", CA.issue("broker", hosts=LOCAL_HOSTS, subject=subject))
+            names = ("listener.name.ssl.ssl.keystore.location", "listener.name.ssl.ssl.keystore.password")
+            alter(config, dict(zip(names, (pkcs12, PASSWORD), strict=True)))
+            assert serial(broker, files) != third
+            with headrace.Admin(config) as admin:
+                resource = ConfigResource(ConfigResourceType.BROKER, "0")
+                described = admin.describe_configs([resource])
+            assert names[1] in repr(described)
+            assert PASSWORD not in repr(described)
+
             producer.send("t", b"2").get(timeout_ms=DEADLINE_SECONDS * 1000)
             assert connections <= set(open_connections(broker))  # the producer keeps its connections
     assert PASSWORD not in caplog.text

@@ -34,7 +34,7 @@ from headrace.broker.config.listener_security import (
 from headrace.broker.config.listeners import parse_listeners
 from headrace.broker.config.quotas import CONNECTION_KEYS
 from headrace.cluster.znodes import DEFAULT_ENTITY
-from headrace.common.config import ConfigTable
+from headrace.common.config import ConfigTable, ConfigType
 from headrace.common.errors import ConfigError, InvalidConfigurationError, InvalidRequestError
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
@@ -91,6 +91,8 @@ class DynamicConfig:
         """Called with the new values of broker keys that changed (see `limits` and `manager`)."""
         self.check_security: Callable[[Callable[[Listener], ListenerSecurity]], None] | None = None
         """Raises ConfigError if listeners cannot get changed certificates. Called with the settings by listener."""
+        self.stores_secrets = True
+        """False if others may read the store. Then it must not have passwords and private keys."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -241,6 +243,12 @@ class DynamicConfig:
                 f"These security configs can be dynamically updated only per-listener using the listener prefix "
                 f"listener.name.<listener>. : [{', '.join(certificates)}]"
             )
+        secrets = [] if self.stores_secrets else [name for name in overrides if _is_secret(name)]
+        if secrets:
+            raise InvalidRequestError(
+                f"Cannot store these configs in ZooKeeper, where others may read them: [{', '.join(secrets)}]. Change "
+                "the file that ssl.keystore.location or ssl.truststore.location names, or server.properties"
+            )
         if entity == DEFAULT_ENTITY and any(map(_is_certificate, overrides)):
             raise InvalidRequestError("Certificates belong to one broker: name the broker whose configs to change")
         for name in overrides:
@@ -332,6 +340,8 @@ class DynamicConfig:
         try:
             if not _is_of_listener(name) and (key is None or not key.dynamic):
                 raise ConfigError("it cannot be updated dynamically")
+            if not self.stores_secrets and _is_secret(name):
+                raise ConfigError("passwords and private keys are not read from ZooKeeper")
             self._check_value(name, value)
         except ConfigError as error:
             _logger.error(
@@ -354,6 +364,12 @@ def _is_of_listener(name: str) -> bool:
 def _is_certificate(name: str) -> bool:
     """Returns True for a config such as `listener.name.external.ssl.keystore.location`."""
     return _has_prefix(name, DYNAMIC_TLS_KEYS)
+
+
+def _is_secret(name: str) -> bool:
+    """Returns True for a dynamic config of a listener that is never shown."""
+    key = prefixed_key(name) if _is_certificate(name) else None
+    return key is not None and key.type is ConfigType.PASSWORD
 
 
 def _has_prefix(name: str, keys: Container[str]) -> bool:

@@ -11,6 +11,7 @@ from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.net.limits import Limits
+from headrace.net.listeners import Listener
 from headrace.storage.config import ManagerConfig
 
 
@@ -195,3 +196,53 @@ def test_ignores_invalid_stored_configs(caplog: pytest.LogCaptureFixture) -> Non
     assert dynamic_config.broker("max.connections") == 9
     assert dynamic_config.broker_overrides("0") == {"max.connections": "9"}
     assert dynamic_config.broker_overrides(DEFAULT_ENTITY) == {}
+
+
+# ---- certificates
+
+
+LISTENERS = {"listeners": "SSL://:1,PLAINTEXT://:2"}
+KEYSTORE, PASSWORD = (f"listener.name.ssl.ssl.keystore.{name}" for name in ("location", "password"))
+
+
+def test_certificates_are_checked_and_applied(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    config = DynamicConfig(LISTENERS, node_id=0)
+    checked: list[Any] = []
+    changed: list[Mapping[str, Any]] = []
+    listener = Listener("SSL", "", 1, "SSL")
+    config.check_security = lambda security_of: checked.append(security_of(listener).values["ssl.keystore.location"])
+    config.on_broker_changed.append(changed.append)
+    config.check_broker("0", {KEYSTORE: "/new.p12", PASSWORD: "secret"})
+    config.check_broker("0", {"message.max.bytes": "1000"})
+    assert checked == ["/new.p12"]
+    assert config.security_of(listener).values["ssl.keystore.location"] is None
+    config.set_broker_overrides("0", {KEYSTORE: "/new.p12", PASSWORD: "secret"})
+    assert config.security_of(listener).values["ssl.keystore.location"] == "/new.p12"
+    assert [sorted(each) for each in changed] == [[KEYSTORE, PASSWORD]]
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("entity", "overrides", "words"),
+    [
+        ("0", {"ssl.keystore.location": "x"}, "only per-listener using the listener prefix"),
+        (DEFAULT_ENTITY, {KEYSTORE: "x"}, "name the broker"),
+        ("0", {"listener.name.ssl.ssl.client.auth": "none"}, "Unknown broker config name"),
+        ("0", {"listener.name.other.ssl.keystore.location": "x"}, "there is no listener other"),
+    ],
+)
+def test_certificates_that_cannot_be_changed(entity: str, overrides: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        DynamicConfig(LISTENERS, node_id=0).check_broker(entity, overrides)
+
+
+def test_secrets_are_not_stored_where_others_read_them(caplog: pytest.LogCaptureFixture) -> None:
+    config = DynamicConfig(LISTENERS, node_id=0)
+    config.stores_secrets = False
+    config.check_broker("0", {KEYSTORE: "x"})
+    with pytest.raises(InvalidRequestError, match="Cannot store these configs in ZooKeeper"):
+        config.check_broker("0", {KEYSTORE: "x", PASSWORD: "secret"})
+    config.set_broker_overrides("0", {KEYSTORE: "x", PASSWORD: "secret"})
+    assert config.security_of(Listener("SSL", "", 1, "SSL")).values["ssl.keystore.password"] is None
+    assert "secret" not in caplog.text
