@@ -323,9 +323,11 @@ class Broker:
         """Reloads certificates whose files change."""
         while True:
             await asyncio.sleep(_CERTIFICATE_CHECK_SECONDS)
-            changed = await self.environment.run_in_thread(self.tls_listeners.read_file_states)
-            if changed:
+            try:
+                changed = await self.environment.run_in_thread(self.tls_listeners.read_file_states)
                 self.tls_listeners.reload_changed_files(changed)
+            except Exception:
+                _logger.exception("Broker %d: cannot look for new certificates, will retry", self.node_id)
 
     def _create_inter_broker_client(self, cleanup: AsyncExitStack) -> None:
         for listener in self._login_listeners:

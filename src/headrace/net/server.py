@@ -37,7 +37,7 @@ from headrace.net.receive_memory import BufferHolder, ReceiveMemory
 from headrace.net.senders import SenderThreads
 from headrace.net.stalled_requests import StalledRequests, describe_request
 from headrace.net.tls_channel import TlsChannel
-from headrace.net.tls_errors import describe_for_server
+from headrace.net.tls_errors import TlsHandshakeError, describe_for_server
 from headrace.net.tls_transport import HANDSHAKE_SECONDS, TlsTransport
 from headrace.net.transport import NETWORK_ERRORS, PlainTransport
 
@@ -300,7 +300,10 @@ class SocketServer:
 
     def _handshake_failed(self, connection: ServerConnection, error: Exception) -> None:
         self.failed_handshakes += 1
-        if isinstance(error, OSError) and error.errno in NETWORK_ERRORS and not isinstance(error, ssl.SSLError):
+        # Such as the checks of a load balancer, which only open connections.
+        has_ended = isinstance(error, TlsHandshakeError) and error.ended
+        is_lost = isinstance(error, OSError) and error.errno in NETWORK_ERRORS and not isinstance(error, ssl.SSLError)
+        if has_ended or is_lost:
             _logger.debug("Connection %s: lost during the TLS handshake: %s", connection, error)
             return
         reason = describe_for_server(error)
