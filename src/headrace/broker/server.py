@@ -54,6 +54,7 @@ from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.services import Services
 from headrace.broker.telemetry.client_telemetry import ClientTelemetry
 from headrace.broker.tls_listeners import TlsListeners
+from headrace.broker.token_admin import TokenAdmin
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
@@ -78,6 +79,8 @@ from headrace.net.server import SocketServer
 from headrace.security.acl_authorizer import AclAuthorizer
 from headrace.security.acl_store import AclStore
 from headrace.security.audit import AuditLog
+from headrace.security.credentials import SCRAM_MECHANISMS
+from headrace.security.token_store import TokenStore
 from headrace.storage.directory import LogDirectory
 from headrace.storage.manager import LogManager
 
@@ -129,6 +132,7 @@ class Broker:
     auto_topic_creation: AutoTopicCreation
     batch_inflater: BatchInflater
     telemetry: ClientTelemetry
+    token_admin: TokenAdmin
     quotas: Quotas
     tls_listeners: TlsListeners
 
@@ -154,6 +158,8 @@ class Broker:
         self.authorizer: AclAuthorizer | None = None
         """None if `authorizer.class.name` is not set."""
         self.acl_store: AclStore | None = None
+        self.token_store: TokenStore | None = None
+        """None if `delegation.token.secret.key` is not set."""
         self._logins: dict[str, BrokerLogin | NoBrokerLogin] = {}
         self._cleanup = AsyncExitStack()
         self._stops_cleanly = False
@@ -229,6 +235,7 @@ class Broker:
         await self._load_configs()
         if self.config.authorizer.enabled:
             await self._start_authorizer(cleanup)
+        await self._start_tokens(cleanup)
 
     async def _start_authorizer(self, cleanup: AsyncExitStack) -> None:
         """Reads all ACLs. The sockets open later, so no request is decided without them."""
@@ -241,6 +248,23 @@ class Broker:
         self.acl_store = AclStore(self.store, self.clock, self.authorizer)
         cleanup.push_async_callback(self.acl_store.stop)
         await self.acl_store.start()
+
+    async def _start_tokens(self, cleanup: AsyncExitStack) -> None:
+        """Reads all delegation tokens. The sockets open later, so each of them can be used to log in."""
+        config = self.config.delegation_tokens
+        if config.enabled:
+            enabled = {name for listener in self.config.sasl.listeners.values() for name in listener.mechanisms}
+            self.token_store = TokenStore(
+                self.store,
+                self.clock,
+                config.secret_key,
+                self.credentials,
+                [mechanism for name, mechanism in SCRAM_MECHANISMS.items() if name in enabled],
+                self.environment.run_in_thread,
+            )
+            cleanup.push_async_callback(self.token_store.stop)
+            await self.token_store.start()
+        self.token_admin = TokenAdmin(config, self.token_store, self.clock, self.random)
 
     async def _generate_node_id(self) -> None:
         """Gets a new broker id from the store. The log manager writes it to the log directories."""
@@ -559,6 +583,7 @@ class Broker:
             scram_admin=ScramAdmin(self.credentials, self.config_store),
             store=self.store,
             telemetry=self.telemetry,
+            token_admin=self.token_admin,
             topic_admin=self.topic_admin,
             transactions=self.transactions,
         )
@@ -599,6 +624,8 @@ class Broker:
         self.features.restart_watch()
         if self.acl_store is not None:
             self.acl_store.restart_watch()
+        if self.token_store is not None:
+            self.token_store.restart_watch()
         self._run_task(self._reload_configs())
 
     async def _reload_configs(self) -> None:
@@ -639,7 +666,12 @@ class Broker:
         self.driver.every(max(1, self.config.replica_lag_time_max_ms // 2), self.replicas.check_isrs)
         self.driver.every(_CREATION_RETRY_MS, self._retry_failed_creations)
         self.driver.every(_QUOTA_EXPIRY_MS, self.quotas.expire_idle)
+        self.driver.every(self.config.delegation_tokens.expiry_check_interval_ms, self._delete_expired_tokens)
         self.dispatcher.open()
+
+    def _delete_expired_tokens(self) -> None:
+        if self.controller.is_active:
+            self._run_task(self.token_admin.delete_expired())
 
     def _start_metrics_endpoint(self, cleanup: AsyncExitStack) -> None:
         if not self.config.metrics_listener:

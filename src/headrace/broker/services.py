@@ -25,6 +25,7 @@ from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.replication.log_dir_moves import LogDirMoves
 from headrace.broker.scram_admin import ScramAdmin
 from headrace.broker.telemetry.client_telemetry import ClientTelemetry
+from headrace.broker.token_admin import TokenAdmin
 from headrace.broker.transactions import Transactions
 from headrace.cluster.controller import Controller
 from headrace.cluster.features import FinalizedFeatures
@@ -64,5 +65,6 @@ class Services:
     scram_admin: ScramAdmin
     store: CoordinationStore
     telemetry: ClientTelemetry
+    token_admin: TokenAdmin
     topic_admin: TopicAdmin
     transactions: Transactions

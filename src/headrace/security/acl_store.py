@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from headrace.cluster.bulk_reads import read_many
+from headrace.cluster.change_notifications import ChangeNotifications
 from headrace.cluster.store import (
     BadVersion,
     CoordinationStore,
@@ -27,21 +28,14 @@ from headrace.cluster.store import (
     NoNode,
     Operation,
     Set,
-    StoreError,
-    WatchEvent,
 )
 from headrace.cluster.znodes import DamagedNode
 from headrace.common.clock import Clock
-from headrace.common.errors import HeadraceError
 from headrace.security import acl_nodes
 from headrace.security.acl_authorizer import AclAuthorizer
 from headrace.security.acls import AclEntry, PatternType, ResourcePattern
 
 _logger = logging.getLogger(__name__)
-
-NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
-"""How long a notification is kept, so that brokers that were disconnected still find it."""
-_RETRY_SECONDS = 1.0
 
 EntryChange = Callable[[frozenset[AclEntry] | None], Iterable[AclEntry]]
 """Maps the entries of a pattern to the new ones. Gets None if the stored entries cannot be read."""
@@ -52,13 +46,11 @@ class AclStore:
 
     def __init__(self, store: CoordinationStore, clock: Clock, authorizer: AclAuthorizer):
         self._store = store
-        self._clock = clock
         self._authorizer = authorizer
         self._lock = asyncio.Lock()
-        self._changed = asyncio.Event()
-        self._must_reload = False
-        self._last_seen = dict.fromkeys(acl_nodes.CHANGE_PATHS.values(), "")
-        self._task: asyncio.Task[None] | None = None
+        self._notifications = ChangeNotifications(
+            store, clock, acl_nodes.CHANGE_PATHS.values(), self._read_all, self._process_notification, "the ACLs"
+        )
 
     # ---- following the store
 
@@ -68,48 +60,16 @@ class AclStore:
             if await self._store.exists(path) is None:
                 with contextlib.suppress(NodeExists):
                     await self._store.create(path)
-        await self._reload()
-        self._task = asyncio.create_task(self._run(), name="acl-store")
+        await self._notifications.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._notifications.stop()
 
     def restart_watch(self) -> None:
         """Reads all ACLs and sets the watches again. Call it after the session with the store was lost."""
-        self._must_reload = True
-        self._changed.set()
+        self._notifications.restart_watch()
 
-    def _on_change(self, _: WatchEvent) -> None:
-        self._changed.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                if self._must_reload:
-                    self._must_reload = False
-                    await self._reload()
-                else:
-                    await self._process_notifications()
-            except Exception as error:  # a watch may be missing: start again
-                _logger.error(
-                    "Cannot read the ACLs, will retry; this broker decides by the old ones until then: %s",
-                    error,
-                    exc_info=not isinstance(error, HeadraceError),
-                )
-                self._must_reload = True
-                self._changed.set()
-                await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _reload(self) -> None:
-        """Sets the watches and reads all ACLs."""
-        for path in self._last_seen:
-            names = await self._store.children(path, self._on_change)
-            self._last_seen[path] = max(names, default="")
+    async def _read_all(self) -> None:
         async with self._lock:
             stored = [pattern for pattern_type in acl_nodes.ACL_PATHS for pattern in await self._patterns(pattern_type)]
             found = await read_many(stored, self._read)
@@ -131,21 +91,9 @@ class AclStore:
             patterns += (ResourcePattern(resource_type, name, pattern_type) for name in names)
         return patterns
 
-    async def _process_notifications(self) -> None:
-        for root, last_seen in self._last_seen.items():
-            names = await self._store.children(root, self._on_change)
-            for name in names:
-                if name > last_seen:
-                    await self._process_notification(f"{root}/{name}")
-                    self._last_seen[root] = name
-            await self._purge([f"{root}/{name}" for name in names])
-
-    async def _process_notification(self, path: str) -> None:
+    async def _process_notification(self, path: str, data: bytes) -> None:
         try:
-            data, _ = await self._store.get(path)
             pattern = acl_nodes.decode_change(path, data)
-        except NoNode:
-            return
         except DamagedNode as error:
             _logger.error("Reading all ACLs again, because a notification of a change is damaged: %s", error)
             self.restart_watch()
@@ -178,22 +126,6 @@ class AclStore:
             self._authorizer.set_damaged(pattern)
         elif entries != self._authorizer.entries(pattern) or not entries:
             self._authorizer.set_entries(pattern, entries)
-
-    async def _purge(self, paths: list[str]) -> None:
-        """Deletes expired notifications. Other brokers may delete them at the same time."""
-        for path in paths:
-            stat = await self._store.exists(path)
-            if stat is None:
-                continue
-            if stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
-                return  # names are sorted by creation time: all later notifications are younger
-            try:
-                await self._store.delete(path)
-            except NoNode:
-                continue
-            except StoreError as error:
-                _logger.debug("Failed to delete expired notifications of ACLs, will retry: %s", error)
-                return
 
     # ---- changing
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.broker.answers import Case, build
 from tests.support.broker.rights_cases import NODE_ID, UNKNOWN_ID, Resources, RightsCase, batch, rights_cases
 from tests.support.net.wire_client import ConnectionEnded, WireClient
+from tests.support.security.sasl_broker import USERS, sasl_properties
 
 from headrace.broker import handlers
 from headrace.broker.apis import REGISTRY
@@ -15,9 +16,11 @@ from headrace.broker.required_rights import DENIED, OneOf
 from headrace.common.principal import Principal
 from headrace.protocol import APIS, ApiKey, Message
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from headrace.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from headrace.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -34,6 +37,8 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.protocol.messages.produce import ProduceRequest, TopicProduceData
+from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headrace.security.acls import Operation, Resource, ResourceType
 from headrace.testing import EmbeddedBroker
 
@@ -48,6 +53,8 @@ WITHOUT_RIGHTS = {
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
 }
 NEW_TOPIC = {ApiKey.CREATE_TOPICS, ApiKey.METADATA, ApiKey.DELETE_TOPICS}
 """APIs that create or delete the topic: each of their requests needs its own."""
@@ -96,15 +103,25 @@ class RecordingAuthorizer:
         return self.allowed is None or (operation, resource_type) in self.allowed
 
 
+def connect(broker: EmbeddedBroker, user: str) -> WireClient:
+    client = WireClient(broker.address)
+    assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    token = f"\0{user}\0{USERS[user]}".encode()
+    assert client.call(SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 0
+    return client
+
+
 class Setup:
     def __init__(self, broker: EmbeddedBroker):
         self.broker = broker
         self.authorizer = RecordingAuthorizer()
-        self.client = WireClient(broker.address)
+        self.client = connect(broker, "alice")
         self._new_topics = 0
         broker.call(lambda running: setattr(running.dispatcher, "authorizer", self.authorizer))
         self.secret = self._prepare("secret")
         self.absent = Resources("absent", UNKNOWN_ID, "absent-group", "absent-transaction")
+        with connect(broker, "bob") as other:
+            assert other.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)).error_code == 0
 
     def _prepare(self, name: str) -> Resources:
         group, transactional_id = f"{name}-group", f"{name}-transaction"
@@ -177,6 +194,7 @@ class Setup:
             (ListTransactionsRequest(), 0),
             (DescribeConfigsRequest(resources=resources), 4),
             (DescribeClientQuotasRequest(components=[]), 1),
+            (DescribeDelegationTokenRequest(owners=None), 3),
         ]
         return [repr(self.client.call(request, version)) for request, version in requests]
 
@@ -187,7 +205,13 @@ def _data(topic: str, records: bytes | None = None) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def setup() -> Iterator[Setup]:
-    properties = {"node.id": NODE_ID, "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    properties = {
+        **sasl_properties(),
+        "node.id": NODE_ID,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1,
+        "delegation.token.secret.key": "key",
+    }
     with EmbeddedBroker(properties) as broker:
         setup = Setup(broker)
         with setup.client:
@@ -432,7 +456,7 @@ def test_the_fast_path_of_produce_respects_rights(setup: Setup, version: int) ->
 def test_an_unauthorized_produce_without_acks_closes_the_connection(setup: Setup) -> None:
     request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[build(TopicProduceData, _data("secret"))])
     before = setup.state()
-    with setup.only(set()), WireClient(setup.broker.address) as client:
+    with setup.only(set()), connect(setup.broker, "alice") as client:
         client.send(request, 12)
         with pytest.raises(ConnectionEnded):
             client.receive_frame()

@@ -289,6 +289,10 @@ def _cluster(resources: Resources) -> Iterator[RightsCase]:
     yield case("a user", ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": "eve"}]})
     component = {"entity_type": "user", "match_type": 0, "match": "eve"}
     yield case("a user", ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [component], "strict": False})
+    owner = {"owner_principal_type": "User", "owner_principal_name": "somebody"}
+    request = {**owner, "renewers": [], "max_lifetime_ms": -1}
+    yield case("another owner", ApiKey.CREATE_DELEGATION_TOKEN, request)
+    yield case("all", ApiKey.DESCRIBE_DELEGATION_TOKEN, {"owners": None})
 
 
 def _brokers(resources: Resources) -> Iterator[RightsCase]:

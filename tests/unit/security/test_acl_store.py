@@ -7,13 +7,14 @@ import pytest
 from tests.support.cluster.fake_cluster import async_test, until
 from tests.support.security.reference_authorizer import allow, deny, literal, prefixed
 
+from headrace.cluster.change_notifications import RETENTION_MS
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import ConnectionLoss, Operation, OperationResult
 from headrace.common.principal import Principal
 from headrace.security import acl_nodes
 from headrace.security import acls as vocabulary
 from headrace.security.acl_authorizer import AclAuthorizer
-from headrace.security.acl_store import NOTIFICATION_RETENTION_MS, AclStore
+from headrace.security.acl_store import AclStore
 from headrace.security.acls import AclBinding, AclEntry, ResourcePattern, ResourceType
 from headrace.testing.clock import ManualClock
 
@@ -243,7 +244,7 @@ async def test_expired_notifications_are_deleted() -> None:
     async with followers(2, clock) as (one, two):
         await one.add(ALICE, allow(PREFIX, READ))
         await until(lambda: two.entries(PREFIX))
-        clock.advance(NOTIFICATION_RETENTION_MS + 1)
+        clock.advance(RETENTION_MS + 1)
         await one.add(BOB, allow(PREFIX, WRITE))
         while [
             len(await one.store.children(path)) for path in ("/kafka-acl-changes", "/kafka-acl-extended-changes")
@@ -254,7 +255,7 @@ async def test_expired_notifications_are_deleted() -> None:
 
 @async_test
 async def test_retries_after_a_failed_read(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.security.acl_store._RETRY_SECONDS", 0)
+    monkeypatch.setattr("headrace.cluster.change_notifications._RETRY_SECONDS", 0)
     async with followers(2) as (one, two):
         children = two.store.children
 
@@ -265,6 +266,6 @@ async def test_retries_after_a_failed_read(caplog: pytest.LogCaptureFixture, mon
         two.store.children = fail  # type: ignore[method-assign, assignment]
         await one.add(ALICE)
         await until(lambda: two.entries() == {ALICE.entry})
-        assert "this broker decides by the old ones until then: lost" in caplog.text
+        assert "this broker uses the old ones until then: lost" in caplog.text
         await one.add(BOB)
         await until(lambda: two.entries() == {ALICE.entry, BOB.entry})

@@ -19,6 +19,7 @@ from typing import Any
 from headrace.broker.config.authorizer import AUTHORIZER_KEYS, AuthorizerConfig
 from headrace.broker.config.control import CONTROL_KEYS, ControlConfig
 from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig
+from headrace.broker.config.delegation_tokens import TOKEN_KEYS, TokenConfig
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.broker.config.listener_security import (
     PREFIX,
@@ -376,6 +377,7 @@ OWN_KEYS = ConfigTable(
         *SECURITY_KEYS.keys.values(),
         *AUTHORIZER_KEYS.keys.values(),
         *SASL_KEYS.keys.values(),
+        *TOKEN_KEYS.keys.values(),
         *CONTROL_KEYS.keys.values(),
         *REPLICATION_KEYS.keys.values(),
         *QUOTA_KEYS.keys.values(),
@@ -435,6 +437,7 @@ class BrokerConfig:
     listener_security: Mapping[str, ListenerSecurity]
     """The security configs of each listener at the start, by its name. Some are dynamic."""
     sasl: SaslConfig
+    delegation_tokens: TokenConfig
     limits: Limits
     num_partitions: int
     default_replication_factor: int
@@ -500,6 +503,7 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             listener_security=listener_security,
             sasl=_sasl(values, listener_security, (inter_broker, control.control_plane_listener_name or inter_broker)),
+            delegation_tokens=TokenConfig.from_properties(TOKEN_KEYS.select(supported)),
             limits=limits,
             request_max_elements=values["headrace_request_max_elements"],
             slow_request_ms=values["headrace_slow_request_ms"],

@@ -83,10 +83,6 @@ _WITHOUT_EFFECT = {
         metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
         server.max.startup.time.ms
     """,
-    "delegation tokens are not supported yet": """
-        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
-        delegation.token.max.lifetime.ms delegation.token.secret.key
-    """,
     "dynamic configs do not contain passwords": """
         password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
         password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret

@@ -107,6 +107,10 @@ class Admin:
     describe_acls = _blocking(AdminCore.describe_acls)
     create_acls = _blocking(AdminCore.create_acls)
     delete_acls = _blocking(AdminCore.delete_acls)
+    create_delegation_token = _blocking(AdminCore.create_delegation_token)
+    renew_delegation_token = _blocking(AdminCore.renew_delegation_token)
+    expire_delegation_token = _blocking(AdminCore.expire_delegation_token)
+    describe_delegation_token = _blocking(AdminCore.describe_delegation_token)
 
     def close(self) -> None:
         """Closes the connections and stops the thread. A second call does nothing."""

@@ -13,6 +13,7 @@ from headrace.client.admin.hanging import HangingTransactionsAdmin
 from headrace.client.admin.log_dirs import LogDirsAdmin
 from headrace.client.admin.reassignments import ReassignmentsAdmin
 from headrace.client.admin.scram import ScramAdmin
+from headrace.client.admin.tokens import TokensAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.keywords import AdminKeywords
@@ -38,6 +39,7 @@ class AdminCore(
     ClientQuotasAdmin,
     ScramAdmin,
     AclsAdmin,
+    TokensAdmin,
 ):
     """Administers a cluster. Every call is a coroutine.
 
