@@ -13,6 +13,7 @@ from headrace.cli.common.tool import Terminated, exit_on_broken_pipe, exit_with
 from headrace.common.extras import MissingExtraError
 
 TOOLS = {
+    "acls": ("headrace.cli.security.acls:acls", "List, add and remove access control lists."),
     "broker-api-versions": (
         "headrace.cli.cluster.broker_api_versions:broker_api_versions",
         "Show the API versions that each broker supports.",
@@ -40,6 +41,10 @@ TOOLS = {
         "Measure consumer throughput.",
     ),
     "datagen": ("headrace.cli.pipelines.datagen:datagen", "Generate events of a simulated shop."),
+    "delegation-tokens": (
+        "headrace.cli.security.delegation_tokens:delegation_tokens",
+        "Create, renew, expire and describe delegation tokens.",
+    ),
     "delete-records": (
         "headrace.cli.topics.delete_records:delete_records",
         "Delete records of partitions up to an offset.",

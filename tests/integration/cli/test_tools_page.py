@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.security.sasl_broker import jaas, sasl_properties
+
 from headrace.cli.main import TOOLS
 from headrace.testing import EmbeddedBroker
 
@@ -29,8 +31,19 @@ def pattern(text: str) -> str:
 
 
 def test_examples_run(tmp_path: Path) -> None:
-    settings = {"group.initial.rebalance.delay.ms": 0}
+    settings = sasl_properties() | {
+        "group.initial.rebalance.delay.ms": 0,
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "authorizer.class.name": "headrace",
+        "super.users": "User:ANONYMOUS;User:broker",
+        "delegation.token.secret.key": "secret",
+    }
     with EmbeddedBroker(settings, data_dir=tmp_path / "data") as broker:
+        with_sasl = broker.call(lambda running: running.endpoints[1].port)
+        login = jaas(user="alice", users=False)
+        (tmp_path / "alice.properties").write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
+        )
         (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace "$@"\n')
         (tmp_path / "headrace").chmod(0o755)
         (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/new\n")
@@ -41,7 +54,9 @@ def test_examples_run(tmp_path: Path) -> None:
                     "-o",
                     "pipefail",
                     "-c",
-                    command.replace("localhost:9092", broker.bootstrap_servers).replace("data/", f"{tmp_path}/data/"),
+                    command.replace("localhost:9092", broker.bootstrap_servers)
+                    .replace("localhost:9093", f"127.0.0.1:{with_sasl}")
+                    .replace("data/", f"{tmp_path}/data/"),
                 ],
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,

@@ -13,6 +13,8 @@ from tests.support.broker.records import Record
 
 DRIVER = Path(__file__).parents[1] / "java" / "BrokerDriver.java"
 TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
