@@ -87,12 +87,17 @@ PERSISTENT_PATHS = (
 """The nodes that every cluster has, parents first."""
 
 
+_WITH_CREDENTIALS = ("/config/users/", "/config/brokers/")
+
+
 class DamagedNode(HeadraceError):
     """A node of the store has invalid data."""
 
     def __init__(self, path: str, data: bytes, problem: str):
-        excerpt = data[:200].decode(errors="backslashreplace")
-        super().__init__(f"Node {path} of the coordination store is corrupt: {problem}; its data is {excerpt!r}")
+        excerpt = repr(data[:200].decode(errors="backslashreplace"))
+        if path.startswith(_WITH_CREDENTIALS):
+            excerpt = "not shown, because it may contain credentials"
+        super().__init__(f"Node {path} of the coordination store is corrupt: {problem}; its data is {excerpt}")
         self.path = path
 
 

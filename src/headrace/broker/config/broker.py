@@ -12,7 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -467,7 +467,7 @@ class BrokerConfig:
     transactions: TransactionConfig
     quotas: QuotaConfig
     manager: ManagerConfig
-    properties: Mapping[str, object]
+    properties: Mapping[str, object] = field(repr=False)
     """The properties with a supported key, not parsed; also those of single listeners."""
     notes: tuple[str, ...]
     """Warnings for the log, one line each: keys without effect, combinations that make no sense."""

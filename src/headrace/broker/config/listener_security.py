@@ -38,8 +38,8 @@ class ListenerSecurity:
     """The protocol of a listener, and its parsed values of `SECURITY_KEYS` by the names of the keys."""
 
     protocol: str
-    values: Mapping[str, Any]
-    by_mechanism: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(repr=False)
+    by_mechanism: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """The values that are set for a SASL mechanism of the listener, by its name in lower case."""
 
     @property
