@@ -23,7 +23,7 @@ export function Access({ cluster, writable }) {
 
 /** A list that the cluster may not support, or may not show. */
 function List({ from, title, action, label, columns, keyOf, empty }) {
-  if ([400, 403, 501].includes(from.error?.status)) return html`<div class="card"><${Empty} title=${from.error.status === 403 ? "No right to see this" : "Not available on this cluster"}>${from.error.message}<//></div>`;
+  if ([400, 403, 404, 501].includes(from.error?.status)) return html`<div class="card"><${Empty} title=${from.error.status === 403 ? "No right to see this" : "Not available on this cluster"}>${from.error.message}<//></div>`;
   return html`<${Loaded} from=${from}>${(data) => html`<${Card} flush title=${title} actions=${action}><${Table} label=${label} columns=${columns} rows=${data.items} keyOf=${keyOf} empty=${empty} /><//>`}<//>`;
 }
 
@@ -127,7 +127,7 @@ function QuotaForm({ path, row, close, done }) {
 }
 
 function Tokens({ path, writable }) {
-  const list = useData(path, { per_page: 500 });
+  const list = useData(path, { per_page: 500 }, { follow: false });
   const withHmac = (title, label, token, act, tone) => dialog(title, HmacForm, { label, token, act, tone, done: list.reload });
   const columns = [
     { id: "token_id", title: "Token", cell: (row) => html`<b class="mono">${row.token_id}</b>` },
