@@ -72,7 +72,11 @@ TOOLS = {
     "pipeline": ("headrace.cli.pipelines.pipeline:pipeline", "Run streaming pipelines on Spark."),
     "reassign-partitions": (
         "headrace.cli.reassignment.reassign_partitions:reassign_partitions",
-        "Move partitions to other brokers.",
+        "Move partitions to other brokers or log directories.",
+    ),
+    "replica-verification": (
+        "headrace.cli.replicas.replica_verification:replica_verification",
+        "Compare the replicas of partitions.",
     ),
     "server": ("headrace.cli.cluster.server:server", "Run a broker."),
     "transactions": (

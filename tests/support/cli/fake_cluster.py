@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from headrace.admin import (
     AlteredConfig,
+    AlteredLogDir,
     AlteredReassignment,
     ClusterDescription,
     ConfigResource,
@@ -13,14 +14,18 @@ from headrace.admin import (
     OngoingReassignment,
     PartitionDescription,
     ReplicaInfo,
+    ReplicaLogDirs,
     Results,
     TopicDescription,
 )
 from headrace.client.admin.types import BrokerDescription
+from headrace.client.types import TopicPartitionReplica
 from headrace.common.errors import (
     HeadraceError,
     InvalidReplicationFactorError,
     KafkaError,
+    LogDirNotFoundError,
+    ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
@@ -37,6 +42,8 @@ class FakeCluster:
         """The configs by type and name of the resource."""
         self.sizes: dict[tuple[TopicPartition, int], int] = {}
         """The bytes of each replica, by partition and broker."""
+        self.log_dirs: dict[TopicPartitionReplica, tuple[str, str | None]] = {}
+        """The current and the future log directory of replicas. "/nowhere" does not exist."""
         self.refuses = False
         """Refuse reassignments."""
         self.failures: list[HeadraceError] = []
@@ -75,6 +82,32 @@ class FakeCluster:
             ]
             for broker in brokers
         }
+
+    def describe_replica_log_dirs(
+        self, replicas: Iterable[TopicPartitionReplica]
+    ) -> dict[TopicPartitionReplica, ReplicaLogDirs]:
+        return {
+            replica: ReplicaLogDirs(current, 0, future, -1 if future is None else 5)
+            for replica in replicas
+            for current, future in [self.log_dirs.get(replica, (None, None))]
+        }
+
+    def alter_replica_log_dirs(
+        self, targets: Mapping[TopicPartitionReplica, str], *, raise_errors: bool
+    ) -> Results[TopicPartitionReplica, AlteredLogDir]:
+        assert not raise_errors
+        results: Results[TopicPartitionReplica, AlteredLogDir] = Results()
+        for replica, path in targets.items():
+            error: KafkaError | None = None
+            if replica not in self.log_dirs:
+                error = ReplicaNotAvailableError("no such replica")
+            elif path == "/nowhere":
+                error = LogDirNotFoundError("no such directory")
+            else:
+                current = self.log_dirs[replica][0]
+                self.log_dirs[replica] = current, None if path == current else path
+            results[replica] = AlteredLogDir(error)
+        return results
 
     def _fail(self) -> None:
         if self.failures:

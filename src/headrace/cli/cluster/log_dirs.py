@@ -84,6 +84,15 @@ def _print_for_people(broker: int, directory: Any) -> None:
     rows = sorted(directory.replicas.items(), key=lambda item: (-item[1].size, item[0]))
     if rows:
         print_table(
-            ("TOPIC", "PARTITION", "SIZE", "LAG"),
-            [(tp.topic, tp.partition, in_bytes(replica.size), replica.offset_lag) for tp, replica in rows],
+            ("TOPIC", "PARTITION", "SIZE", "LAG", "REPLICA"),
+            [
+                (
+                    tp.topic,
+                    tp.partition,
+                    in_bytes(replica.size),
+                    replica.offset_lag,
+                    "future, moving here" if replica.is_future else "current",
+                )
+                for tp, replica in rows
+            ],
         )

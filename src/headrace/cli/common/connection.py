@@ -230,6 +230,11 @@ def connection_options(function: F) -> F:
     return _connection_options(function, required=True)
 
 
+def broker_list_options(function: F) -> F:
+    """Like `connection_options`, also with the old name `--broker-list`."""
+    return _connection_options(function, required=True, server_flags=("--broker-list",))
+
+
 def cluster_tool_options(function: F) -> F:
     """Like `connection_options`, also with the names that only `kafka-cluster.sh` has: `-b`, `--config` and `-c`."""
     return _connection_options(function, required=True, server_flags=("-b",), config_flags=("--config", "-c"))

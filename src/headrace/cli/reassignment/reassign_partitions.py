@@ -1,6 +1,6 @@
-"""`headrace reassign-partitions`: move partitions to other brokers, with the flags of `kafka-reassign-partitions.sh`.
+"""`headrace reassign-partitions`: move partitions to other brokers, or to other log directories of their brokers.
 
-Not supported yet: moves between the log directories of a broker.
+It has the flags of `kafka-reassign-partitions.sh`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,16 @@ from headrace.cli.common.connection import Connection, connection_options
 from headrace.cli.common.output import is_terminal
 from headrace.cli.common.tool import LONG_MAX, Failure, Tool, exactly_one, only_with, sentence
 from headrace.cli.reassignment.facts import Sizes, all_replicas, current_replicas, replica_sizes
-from headrace.cli.reassignment.files import Assignment, as_json, read_assignment, read_topics
+from headrace.cli.reassignment.files import Assignment, Targets, as_json, read_assignment, read_topics
+from headrace.cli.reassignment.log_dir_moves import (
+    log_dir_states,
+    print_log_dirs_plan,
+    start_log_dir_moves,
+    wait_until_moved,
+)
 from headrace.cli.reassignment.plan import Move, moves_of, propose
 from headrace.cli.reassignment.progress import print_plan, wait_until_done
-from headrace.cli.reassignment.throttles import clear_throttles, set_throttle
+from headrace.cli.reassignment.throttles import Throttles, clear_throttles, set_log_dirs_throttle, set_throttle
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import make_random
@@ -45,9 +51,19 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--replica-alter-log-dirs-throttle",
-    type=click.IntRange(max=LONG_MAX),
+    type=click.IntRange(1, LONG_MAX),
     metavar="BYTES",
-    help="Not supported: replicas cannot be moved between log directories.",
+    help="Copy at most so many bytes per second between the log directories of each broker. --verify removes the "
+    "throttle in the end.",
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=click.IntRange(0, LONG_MAX),
+    default=10_000,
+    metavar="MS",
+    help="How long to wait until moves between log directories can begin, because a broker has no such replica yet; "
+    "default: 10000.",
 )
 @click.option("--preserve-throttles", is_flag=True, help="Do not remove throttles in --verify and --cancel.")
 @click.option(
@@ -73,11 +89,12 @@ def reassign_partitions(
     additional: bool,
     throttle: int | None,
     replica_alter_log_dirs_throttle: int | None,
+    timeout_ms: int,
     preserve_throttles: bool,
     wait: bool | None,
     disallow_replication_factor_change: bool,
 ) -> None:
-    """Move partitions to other brokers."""
+    """Move partitions to other brokers, or to other log directories."""
     action = exactly_one(
         {"--generate": generate, "--execute": execute, "--verify": verify, "--cancel": cancel, "--list": list_},
         "action",
@@ -88,11 +105,7 @@ def reassign_partitions(
     only_with("--additional", additional, execute, "--execute")
     only_with("--throttle", throttle is not None, execute, "--execute")
     only_with("--preserve-throttles", preserve_throttles, verify or cancel, "--verify and --cancel")
-    if replica_alter_log_dirs_throttle is not None:
-        raise click.UsageError(
-            "--replica-alter-log-dirs-throttle is not supported, because replicas cannot be moved between the log "
-            "directories of a broker. --throttle limits moves between brokers"
-        )
+    only_with("--replica-alter-log-dirs-throttle", replica_alter_log_dirs_throttle is not None, execute, "--execute")
     only_with("--wait" if wait else "--no-wait", wait is not None, execute, "--execute")
     only_with("--disallow-replication-factor-change", disallow_replication_factor_change, execute, "--execute")
     only_with(
@@ -110,17 +123,18 @@ def reassign_partitions(
         return
     if reassignment_json_file is None and not list_:
         raise click.UsageError(f"{action} needs --reassignment-json-file")
-    targets = {} if reassignment_json_file is None else read_assignment(reassignment_json_file)
+    targets = Targets({}, {}) if reassignment_json_file is None else read_assignment(reassignment_json_file)
     with connection.admin() as admin:
         if list_:
             _list(admin)
         elif verify:
             _verify(admin, targets, preserve_throttles)
         elif cancel:
-            _cancel(admin, targets, preserve_throttles)
+            _cancel(admin, targets, preserve_throttles, timeout_ms)
         else:
             waits = is_terminal() if wait is None else wait
-            _execute(admin, targets, additional, throttle, not disallow_replication_factor_change, waits)
+            throttles = Throttles(throttle, replica_alter_log_dirs_throttle)
+            _execute(admin, targets, additional, throttles, not disallow_replication_factor_change, waits, timeout_ms)
 
 
 def _generate(admin: "Admin", topics: Iterable[str], broker_ids: Iterable[int], use_racks: bool) -> None:
@@ -153,8 +167,15 @@ def _list(admin: "Admin") -> None:
 
 
 def _execute(
-    admin: "Admin", targets: Assignment, additional: bool, throttle: int | None, allow_change: bool, waits: bool
+    admin: "Admin",
+    demanded: Targets,
+    additional: bool,
+    throttles: Throttles,
+    allow_change: bool,
+    waits: bool,
+    timeout_ms: int,
 ) -> None:
+    targets, throttle = demanded.replicas, throttles.between_brokers
     ongoing = admin.list_partition_reassignments()
     if not additional and ongoing:
         raise Failure(
@@ -174,24 +195,32 @@ def _execute(
     sizes = _sizes(admin, moves) if waits else None
     if waits:
         before = all_replicas(admin) | {tp: move.sources for tp, move in all_moves.items()}
+        if demanded.log_dirs:
+            print_log_dirs_plan(admin, demanded.log_dirs)
         print_plan(before, before | {tp: move.targets for tp, move in all_moves.items()}, moves, sizes)
-    if throttle is not None:
+    if throttles.any:
         if not waits:
             click.echo(
                 "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle "
                 "is removed."
             )
-        set_throttle(admin, all_moves, throttle)
+        if throttle is not None:
+            set_throttle(admin, all_moves, throttle)
+        if throttles.between_log_dirs is not None:
+            brokers = {replica.broker_id for replica in demanded.log_dirs}
+            set_log_dirs_throttle(admin, brokers, throttles.between_log_dirs)
     results = admin.alter_partition_reassignments(
         targets, allow_replication_factor_change=allow_change, raise_errors=False
     )
     if results.errors:
         lines = "; ".join(f"{tp.topic}-{tp.partition}: {sentence(error)}" for tp, error in results.errors.items())
-        kept = "" if throttle is None else ". The throttle remains until --verify or --cancel removes it"
+        kept = "" if not throttles.any else ". The throttle remains until --verify or --cancel removes it"
         raise Failure(f"Error reassigning partition(s): {lines}{kept}")
     click.echo(f"Successfully started partition reassignment{_plural(targets)} for {_names(targets)}")
+    if demanded.log_dirs:
+        start_log_dir_moves(admin, demanded.log_dirs, SystemClock(), timeout_ms)
     if waits:
-        _wait(admin, targets, moves, sizes, throttle)
+        _wait(admin, demanded, moves, sizes, throttles)
 
 
 def _check_brokers(admin: "Admin", targets: Assignment) -> None:
@@ -203,17 +232,23 @@ def _check_brokers(admin: "Admin", targets: Assignment) -> None:
 
 
 def _wait(
-    admin: "Admin", targets: Assignment, moves: Mapping[TopicPartition, Move], sizes: Sizes | None, throttle: int | None
+    admin: "Admin",
+    targets: Targets,
+    moves: Mapping[TopicPartition, Move],
+    sizes: Sizes | None,
+    throttles: Throttles,
 ) -> None:
     try:
         wait_until_done(admin, moves, sizes, SystemClock())
+        if targets.log_dirs:
+            wait_until_moved(admin, targets.log_dirs, SystemClock())
     except KeyboardInterrupt:
-        removed = "" if throttle is None else " and removes the throttle"
+        removed = "" if not throttles.any else " and removes the throttle"
         click.echo(f"The reassignment continues. --verify shows when it is done{removed}", err=True)
         raise
-    if not _verify(admin, targets, preserve_throttles=throttle is None):
+    if not _verify(admin, targets, preserve_throttles=not throttles.any):
         raise Failure("The reassignment did not complete. It was cancelled or replaced, or topics were deleted")
-    if throttle is not None and admin.list_partition_reassignments():
+    if throttles.any and admin.list_partition_reassignments():
         click.echo("Other reassignments are in progress, so the throttle remains. --verify removes it", err=True)
 
 
@@ -225,8 +260,9 @@ def _sizes(admin: "Admin", moves: Mapping[TopicPartition, Move]) -> Sizes | None
         return None
 
 
-def _verify(admin: "Admin", targets: Assignment, preserve_throttles: bool) -> bool:
+def _verify(admin: "Admin", demanded: Targets, preserve_throttles: bool) -> bool:
     """Prints the states of the reassignments. Returns True if all are complete."""
+    targets = demanded.replicas
     ongoing = admin.list_partition_reassignments()
     current = current_replicas(admin, targets)
     click.echo("Status of partition reassignment:")
@@ -241,19 +277,29 @@ def _verify(admin: "Admin", targets: Assignment, preserve_throttles: bool) -> bo
                 f"There is no active reassignment of partition {name}, but replica set is "
                 f"{_ids(current.get(tp, ()))} rather than {_ids(target)}."
             )
-    click.echo()
-    if not ongoing and not preserve_throttles:
+    states = log_dir_states(admin, demanded.log_dirs)
+    click.echo("\n".join(state.sentence for state in states))
+    if not ongoing and not any(state.is_active for state in states) and not preserve_throttles:
         _clear_throttles(admin, targets, current)
-    return current == targets and not targets.keys() & ongoing.keys()
+    return current == targets and not targets.keys() & ongoing.keys() and all(state.is_complete for state in states)
 
 
-def _cancel(admin: "Admin", targets: Assignment, preserve_throttles: bool) -> None:
+def _cancel(admin: "Admin", demanded: Targets, preserve_throttles: bool, timeout_ms: int) -> None:
+    targets = demanded.replicas
     ongoing = admin.list_partition_reassignments(list(targets))
     if ongoing:
         _cancel_active(admin, ongoing)
     else:
         click.echo("None of the specified partition reassignments are active.")
-    click.echo("None of the specified partition moves are active.")  # of replicas between log directories
+    active = {
+        state.replica: state.current_path
+        for state in log_dir_states(admin, demanded.log_dirs)
+        if state.is_active and state.current_path is not None
+    }
+    if active:
+        start_log_dir_moves(admin, active, SystemClock(), timeout_ms)
+    else:
+        click.echo("None of the specified partition moves are active.")
     if not preserve_throttles:
         _clear_throttles(admin, targets, current_replicas(admin, targets))
 

@@ -1,13 +1,15 @@
 """The throttles of reassignments, as `kafka-reassign-partitions.sh` sets and removes them (KIP-73).
 
-leader.replication.throttled.replicas      topic    the replicas that partitions are copied from
-follower.replication.throttled.replicas    topic    the replicas that are added
-leader.replication.throttled.rate          broker   bytes per second, of all brokers that take part
-follower.replication.throttled.rate        broker
+leader.replication.throttled.replicas           topic    the replicas that partitions are copied from
+follower.replication.throttled.replicas         topic    the replicas that are added
+leader.replication.throttled.rate               broker   bytes per second, of all brokers that take part
+follower.replication.throttled.rate             broker
+replica.alter.log.dirs.io.max.bytes.per.second  broker   bytes per second, of the brokers that move replicas
+                                                         between their log directories
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,9 +22,19 @@ if TYPE_CHECKING:
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-"""Not set by this tool, but removed as by Kafka's tool."""
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+
+class Throttles(NamedTuple):
+    """The limits of --execute, in bytes per second and broker."""
+
+    between_brokers: int | None
+    between_log_dirs: int | None
+
+    @property
+    def any(self) -> bool:
+        return self != (None, None)
 
 
 def set_throttle(admin: "Admin", moves: Mapping[TopicPartition, Move], rate: int) -> None:
@@ -41,6 +53,14 @@ def set_throttle(admin: "Admin", moves: Mapping[TopicPartition, Move], rate: int
     for broker in sorted(involved - running):
         click.echo(f"Broker {broker} is not running: no throttle was set there", err=True)
     click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
+
+
+def set_log_dirs_throttle(admin: "Admin", brokers: Iterable[int], rate: int) -> None:
+    """Limits the rate at which brokers copy replicas between their log directories, in bytes per second and broker."""
+    from headrace.client.admin.types import ConfigResource
+
+    admin.alter_configs(ConfigResource("broker", str(broker), {LOG_DIRS_RATE: rate}) for broker in sorted(set(brokers)))
+    click.echo(f"The replica-alter-dir throttle limit was set to {rate} B/s")
 
 
 def clear_throttles(admin: "Admin", targets: Iterable[int], topics: Iterable[str]) -> None:

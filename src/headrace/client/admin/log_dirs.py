@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.client.admin.base import AdminBase, by_topic, gather
 from headrace.client.admin.types import AlteredLogDir, LogDirDescription, ReplicaInfo, ReplicaLogDirs, Results
@@ -21,6 +21,9 @@ from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+
+AnyReplica = TypeVar("AnyReplica", bound=tuple[str, int, int])
+"""A replica: a TopicPartitionReplica, or any tuple of topic, partition and broker id."""
 
 
 class LogDirsAdmin(AdminBase):
@@ -82,7 +85,7 @@ class LogDirsAdmin(AdminBase):
 
     async def alter_replica_log_dirs(
         self,
-        replica_assignments: Mapping[TopicPartitionReplica | tuple[str, int, int], str],
+        replica_assignments: Mapping[AnyReplica, str],
         timeout_ms: float | None = None,
         *,
         raise_errors: bool = True,
@@ -129,7 +132,7 @@ class LogDirsAdmin(AdminBase):
         return await self._call_for_items(paths, attempt, timeout_ms, "altering replica log directories", raise_errors)
 
     async def describe_replica_log_dirs(
-        self, replicas: Iterable[TopicPartitionReplica | tuple[str, int, int]], *, timeout_ms: float | None = None
+        self, replicas: Iterable[tuple[str, int, int]], *, timeout_ms: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirs]:
         """Returns the log directories of replicas, and those to which they are being moved."""
         wanted = [_to_replica(replica) for replica in replicas]

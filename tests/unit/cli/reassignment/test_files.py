@@ -5,6 +5,7 @@ import click
 import pytest
 
 from headrace.cli.reassignment.files import as_json, read_assignment, read_topics
+from headrace.client.types import TopicPartitionReplica
 from headrace.common.types import TopicPartition
 
 
@@ -22,7 +23,16 @@ def test_writes_what_it_reads(file: Path) -> None:
         '{"topic":"a","partition":10,"replicas":[1,2],"log_dirs":["any","any"]},'
         '{"topic":"b","partition":0,"replicas":[2],"log_dirs":["any"]}]}'
     )
-    assert read_assignment(str(file)) == assignment
+    assert read_assignment(str(file)) == (assignment, {})
+
+
+def test_reads_log_directories(file: Path) -> None:
+    entry = {"topic": "t", "partition": 1, "replicas": [2, 3, 4], "log_dirs": ["any", "/disk2", "/disk3"]}
+    file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    assert read_assignment(str(file)).log_dirs == {
+        TopicPartitionReplica("t", 1, 3): "/disk2",
+        TopicPartitionReplica("t", 1, 4): "/disk3",
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,8 +43,8 @@ def test_writes_what_it_reads(file: Path) -> None:
         ([], "is not a reassignment: TypeError"),
         ({"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2}, "is listed twice"),
         (
-            {"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/data"]}]},
-            "log_dirs other than 'any' are not supported",
+            {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["/data"]}]},
+            "is different from size of log dirs list",
         ),
     ],
 )

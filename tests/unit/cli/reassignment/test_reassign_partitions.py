@@ -8,6 +8,7 @@ from tests.support.cli.fake_cluster import FakeCluster, StepClock
 
 from headrace.cli.common.connection import Connection
 from headrace.cli.main import main
+from headrace.client.types import TopicPartitionReplica
 from headrace.common.errors import ClusterAuthorizationFailedError
 from headrace.common.types import TopicPartition
 
@@ -29,8 +30,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def tool(tmp_path: Path) -> Tool:
     """Runs the tool with a file of these replicas, by default: t-0 and u-0 move."""
 
-    def run(*args: str, plan: dict[TopicPartition, list[int]] | None = None) -> Result:
-        entries = [{**tp._asdict(), "replicas": replicas} for tp, replicas in (plan or {T0: [2, 3], U0: [4]}).items()]
+    def run(
+        *args: str,
+        plan: dict[TopicPartition, list[int]] | None = None,
+        log_dirs: dict[TopicPartition, list[str]] | None = None,
+    ) -> Result:
+        entries: list[dict[str, object]] = [
+            {**tp._asdict(), "replicas": replicas} for tp, replicas in (plan or {T0: [2, 3], U0: [4]}).items()
+        ]
+        for entry, (_, directories) in zip(entries, (log_dirs or {}).items(), strict=False):
+            entry["log_dirs"] = directories
         file = tmp_path / "plan.json"
         file.write_text(json.dumps({"version": 1, "partitions": entries}))
         given = ["reassign-partitions", "--bootstrap-server", "h:1", *args, "--reassignment-json-file", str(file)]
@@ -204,6 +213,70 @@ def refuse(*_: object, **__: object) -> None:
     raise ClusterAuthorizationFailedError("not authorized")
 
 
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+REPLICA = TopicPartitionReplica("t", 0, 2)
+
+
+def test_moves_between_log_directories(cluster: FakeCluster, tool: Tool) -> None:
+    cluster.log_dirs = {REPLICA: ("/one", None)}
+    plan = {T0: [2, 3]}
+    log_dirs = {T0: ["/two", "any"]}
+    ran = tool("--verify", "--preserve-throttles", plan=plan, log_dirs=log_dirs)
+    assert "Partition t-0 on broker 2 is not being moved from log dir /one to /two.\n" in ran.stdout
+    ran = tool("--execute", "--replica-alter-log-dirs-throttle", "500", plan=plan, log_dirs=log_dirs)
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.splitlines()[-3:] == [
+        "The replica-alter-dir throttle limit was set to 500 B/s",
+        "Successfully started partition reassignment for t-0",
+        "Successfully started log directory move for: t-0-2",
+    ]
+    assert cluster.configs == {("broker", "2"): {LOG_DIRS_RATE: "500"}}
+    cluster.finish()
+    ran = tool("--verify", plan=plan, log_dirs=log_dirs)
+    assert "Reassignment of replica t-0-2 is still in progress.\n" in ran.stdout
+    assert cluster.configs  # as long as replicas move
+    ran = tool("--verify", plan=plan, log_dirs={T0: ["/three", "any"]})
+    assert "Partition t-0 on broker 2 is being moved to log dir /two instead of /three.\n" in ran.stdout
+    ran = tool("--cancel", "--preserve-throttles", plan=plan, log_dirs=log_dirs)
+    assert ran.stdout.endswith("Successfully started log directory move for: t-0-2\n")
+    assert cluster.log_dirs[REPLICA] == ("/one", None)
+    cluster.log_dirs[REPLICA] = ("/two", None)
+    ran = tool("--verify", plan=plan, log_dirs=log_dirs)
+    assert "Reassignment of replica t-0-2 completed successfully.\n" in ran.stdout
+    assert not cluster.configs
+
+
+def test_log_directories_of_replicas_that_do_not_exist_yet(cluster: FakeCluster, tool: Tool) -> None:
+    log_dirs = {T0: ["any", "/two"]}
+    ran = tool("--verify", "--preserve-throttles", plan={T0: [2, 3]}, log_dirs=log_dirs)
+    assert "Partition t-0 is not found in any live log dir on broker 3." in ran.stdout
+    ran = tool("--execute", "--timeout", "0", plan={T0: [2, 3]}, log_dirs=log_dirs)
+    assert ran.exit_code == 1
+    assert "Timed out before log directory move could be started for: t-0-3" in ran.stderr
+    cluster.log_dirs = {TopicPartitionReplica("t", 0, 3): ("/one", None)}
+    ran = tool("--execute", "--additional", plan={T0: [2, 3]}, log_dirs={T0: ["any", "/nowhere"]})
+    assert "Failed to alter dir for t-0-3: no such directory" in ran.stderr
+
+
+def test_waits_for_moves_between_log_directories(
+    cluster: FakeCluster, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.log_dirs = {REPLICA: ("/one", None)}
+    cluster.replicas[T0] = (2, 3)
+
+    def moved() -> None:
+        cluster.finish()
+        cluster.log_dirs[REPLICA] = ("/two", None)
+
+    monkeypatch.setattr(f"{TOOL_MODULE}.SystemClock", lambda: StepClock(moved))
+    throttle = ("--replica-alter-log-dirs-throttle", "500")
+    ran = tool("--execute", "--wait", *throttle, plan={T0: [2, 3]}, log_dirs={T0: ["/two", "any"]})
+    assert ran.exit_code == 0, ran.output
+    assert "Plan of moves between log directories\nBROKER  TO LOG DIRECTORY  REPLICAS  TO COPY\n" in ran.stdout
+    assert "Reassignment of replica t-0-2 completed successfully." in ran.stdout
+    assert not cluster.configs
+
+
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     ("args", "message"),
@@ -211,7 +284,8 @@ def refuse(*_: object, **__: object) -> None:
         (["--verify", "--throttle", "5"], "--throttle is only allowed with --execute"),
         (["--execute", "--throttle", "0"], "0 is not in the range"),
         (["--execute", "--preserve-throttles"], "only allowed with --verify and --cancel"),
-        (["--execute", "--replica-alter-log-dirs-throttle", "5"], "cannot be moved between the log directories"),
+        (["--verify", "--replica-alter-log-dirs-throttle", "5"], "only allowed with --execute"),
+        (["--execute", "--replica-alter-log-dirs-throttle", "0"], "0 is not in the range"),
         (["--verify", "--wait"], "--wait is only allowed with --execute"),
         (["--execute", "--broker-list", "1"], "--broker-list is only allowed with --generate"),
         (["--generate"], "--reassignment-json-file is only allowed with"),

@@ -1,0 +1,1 @@
+"""`headrace replica-verification`: compares the replicas of partitions."""
