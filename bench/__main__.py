@@ -9,7 +9,21 @@ from pathlib import Path
 
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
-from bench import broker, clients, cluster, groups, log, processes, protocol, records, security, spark, tools, topics
+from bench import (
+    broker,
+    clients,
+    cluster,
+    groups,
+    log,
+    processes,
+    protocol,
+    reassignment,
+    records,
+    security,
+    spark,
+    tools,
+    topics,
+)
 from bench.harness import Measurement, describe, write_results
 from bench.hostile import runner as hostile
 from bench.pipeline import runner as pipeline
@@ -18,7 +32,7 @@ from bench.pipeline.sides import ALL_SIDES, SQL_PIPELINE
 ROUNDS = 11
 ALL = [
     *("records", "log", "protocol", "broker", "topics", "groups", "cluster", "clients", "tools", "spark", "pipeline"),
-    *("hostile", "processes", "security"),
+    *("hostile", "processes", "security", "reassignment"),
 ]
 
 
@@ -32,7 +46,7 @@ def main() -> None:
         type=int,
         help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
         f" cluster: {cluster.ROUNDS}; processes: {processes.ROUNDS}; security: {security.ROUNDS};"
-        f" spark: {spark.ROUNDS};"
+        f" reassignment: {reassignment.ROUNDS}; spark: {spark.ROUNDS};"
         f" pipeline: {pipeline.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
@@ -93,6 +107,9 @@ def main() -> None:
     if "security" in which:
         with data_directory(arguments.directory) as directory:
             run_security(arguments, directory)
+    if "reassignment" in which:
+        with data_directory(arguments.directory) as directory:
+            run_reassignment(arguments, directory)
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
@@ -178,6 +195,18 @@ def run_cluster(arguments: argparse.Namespace, directory: Path) -> None:
         return
     if not keep:
         print("\n".join(notes), file=sys.stderr)
+
+
+def run_reassignment(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (1 if arguments.quick else reassignment.ROUNDS)
+    sizes = reassignment.QUICK if arguments.quick else reassignment.Sizes()
+    try:
+        measurements, notes = reassignment.run(directory, rounds, sizes=sizes)
+    except KafkaUnavailable as reason:
+        print(f"reassignment: not measured, because Apache Kafka is not available: {reason}", file=sys.stderr)
+        return
+    if not arguments.quick:
+        write_results("reassignment", measurements, notes)
 
 
 def run_processes(arguments: argparse.Namespace, directory: Path) -> None:
