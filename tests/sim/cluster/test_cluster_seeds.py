@@ -28,6 +28,11 @@ def test_seeds_that_have_failed(seed: int) -> None:
     run_seeds(seed, 1)
 
 
+@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + max(5, SEEDS // 10), SEEDS_PER_PROCESS))
+def test_seeds_with_moves_between_log_directories(first: int) -> None:
+    run_command("--seeds", str(first), str(SEEDS_PER_PROCESS), "--move-log-dirs")
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     """In two processes: the traces, with all log lines of brokers and clients, are equal."""
     assert run_command("--seed", "2015") == run_command("--seed", "2015")

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "COUNT"), help="run several seeds")
     parser.add_argument("--replication-factor", type=int, default=3)
     parser.add_argument("--brokers", type=int, help="the number of brokers; decided by the seed by default")
+    parser.add_argument("--move-log-dirs", action="store_true", help="move replicas between log directories, too")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds, and list those that fail")
     options = parser.parse_args()
     first, count = (options.seed, 1) if options.seed is not None else options.seeds or (0, 50)
@@ -29,7 +30,7 @@ def main() -> int:
     acknowledged = read = 0
     for seed in range(first, first + count):
         try:
-            outcome = run_seed(seed, options.replication_factor, options.brokers)
+            outcome = run_seed(seed, options.replication_factor, options.brokers, moves_log_dirs=options.move_log_dirs)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise

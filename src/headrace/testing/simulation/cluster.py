@@ -93,7 +93,7 @@ class SimulatedBroker:
             "broker.id": self.id,
             "broker.rack": rack_of(self.id),
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
-            "log.dirs": str(self.disk.root / "data"),
+            "log.dirs": ",".join(str(self.disk.root / name) for name in self._cluster.log_dirs),
             **self._cluster.properties,
         }
 
@@ -144,6 +144,8 @@ class SimulatedCluster:
         self.loop = loop
         self.random = random
         self.directory = directory
+        self.log_dirs: tuple[str, ...] = ("data",)
+        """The log directories of each broker."""
         self.properties = properties
         self.trace: list[str] = []
         self.dead_nodes: list[Node] = []

@@ -20,7 +20,9 @@ _SLOW_DISK_SECONDS = 0.5
 class Faults:
     """The faults of one run. Without `power_loss`, a killed broker keeps everything that it has written."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, *, power_loss: bool = False):
+    def __init__(
+        self, cluster: SimulatedCluster, random: Random, *, power_loss: bool = False, moves_log_dirs: bool = False
+    ):
         self._cluster = cluster
         self._random = random
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -47,6 +49,9 @@ class Faults:
         }
         if power_loss:
             self.kinds["power_loss"] = self.power_loss
+        if moves_log_dirs:
+            self.kinds["move_replicas"] = self.move_replicas
+            del self.kinds["failing_sync"]  # the replicas in that directory would not come back without a restart
 
     # ---- driving
 
@@ -295,6 +300,27 @@ class Faults:
         self._note(f"a sync of {broker.name} fails")
         broker.disk.fail("sync", "*", errno.EIO, times=1)
         await self._hold(0.5, 3)
+
+    async def move_replicas(self) -> None:
+        """Moves replicas of a broker to other log directories, or cancels their moves. Not a fault of its own."""
+        broker = self._some_broker()
+        if broker is None or broker.node is None:
+            return
+        node, chosen = broker.node, self._random.random()
+
+        async def alter() -> None:
+            moves, directories = broker.broker.replication.log_dir_moves, broker.broker.log_manager.directories
+            for partition in sorted(broker.broker.replicas, key=lambda partition: partition.tp):
+                if self._random.random() < chosen:
+                    path = str(self._random.choice(directories))
+                    try:
+                        moves.alter(partition.tp, path)
+                    except HeadraceError as error:
+                        self._note(f"{broker.name} does not move {partition.tp} to {path}: {error}")
+
+        self._note(f"replicas of {broker.name} move to other log directories")
+        await node.run(alter())
+        await self._hold(0, 2)
 
     async def clock_jump(self) -> None:
         broker = self._some_broker()

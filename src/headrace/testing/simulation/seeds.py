@@ -56,8 +56,13 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-def run_seed(seed: int, replication_factor: int = 3, brokers: int | None = None) -> Outcome:
-    """Runs one seed. Raises InvariantViolation, or the unexpected error of a broker or client."""
+def run_seed(
+    seed: int, replication_factor: int = 3, brokers: int | None = None, *, moves_log_dirs: bool = False
+) -> Outcome:
+    """Runs one seed. Raises InvariantViolation, or the unexpected error of a broker or client.
+
+    With `moves_log_dirs`, brokers have two log directories, and replicas move between them, throttled, all the time.
+    """
     outcome = Outcome(seed)
     random = make_random(seed)
     brokers = random.choice((3, 3, 3, 4, 5)) if brokers is None else brokers
@@ -80,10 +85,13 @@ def run_seed(seed: int, replication_factor: int = 3, brokers: int | None = None)
             }
         )
 
+    if moves_log_dirs:
+        properties["replica.alter.log.dirs.io.max.bytes.per.second"] = random.choice((500, 5_000, 2**63 - 1))
+
     async def scenario(cluster: SimulatedCluster) -> None:
         history = History()
         invariants = Invariants(cluster, history)
-        faults = Faults(cluster, make_random(random.getrandbits(64)), power_loss=syncs)
+        faults = Faults(cluster, make_random(random.getrandbits(64)), power_loss=syncs, moves_log_dirs=moves_log_dirs)
         workload = Workload(cluster, make_random(random.getrandbits(64)), history, replication_factor)
         workload.client_rack = client_rack
         supervisors = [asyncio.create_task(faults.supervise(broker)) for broker in cluster.brokers.values()]
@@ -99,6 +107,8 @@ def run_seed(seed: int, replication_factor: int = 3, brokers: int | None = None)
         outcome.faults, outcome.failures = faults.injected, history.failures
 
     async def _run(cluster: SimulatedCluster, faults: Faults, workload: Workload, invariants: Invariants) -> None:
+        if moves_log_dirs:
+            cluster.log_dirs = ("data", "data-2")
         await cluster.start()
         await workload.create_topics()
         workload.start(workload.producer, workload.producer, workload.reader)
@@ -111,7 +121,10 @@ def run_seed(seed: int, replication_factor: int = 3, brokers: int | None = None)
         )
         workload.start(*random.sample(clients, random.randint(0, len(clients))))
         kinds = sorted(faults.kinds)
-        await faults.run(FAULT_SECONDS, random.sample(kinds, random.randint(1, len(kinds))))
+        chosen = random.sample(kinds, random.randint(1, len(kinds)))
+        if moves_log_dirs:
+            chosen += ["move_replicas"] * len(chosen)
+        await faults.run(FAULT_SECONDS, chosen)
         await faults.heal()
         cluster.note("all faults are over")
         await asyncio.sleep(2)
