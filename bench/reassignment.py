@@ -147,8 +147,9 @@ def run(
     return measurements, [
         "Load averages over 1, 5 and 15 minutes before the run: " + ", ".join(f"{each:.1f}" for each in load) + ".",
         "Ratios are Headrace to Kafka: low is good for latency, high for the speed of copying.",
-        f"Three brokers each on one ZooKeeper, with the settings of the benchmark `cluster`. {sizes.moved} MB of "
-        f"records of {RECORD_BYTES} bytes in {PARTITIONS} partitions move from brokers {_OLD} to {_NEW}, with a throttle of "
-        f"{sizes.throttle} MB/s; a producer on a plain socket sends {RATE:,} requests per second for "
-        f"{sizes.pace_seconds} s to one partition with three replicas, with acks=all.",
+        "Three brokers each on one ZooKeeper, with the settings of the benchmark `cluster`.",
+        f"{sizes.moved} MB of records of {RECORD_BYTES} bytes in {PARTITIONS} partitions move from brokers {_OLD} to "
+        f"{_NEW}, with a throttle of {sizes.throttle} MB/s.",
+        f"A producer on a plain socket sends {RATE:,} requests per second for {sizes.pace_seconds} s to one partition "
+        "with three replicas, with acks=all.",
     ]
