@@ -22,7 +22,7 @@ TOOLS = {
     "cluster": ("headrace.cli.cluster.cluster:cluster", "Show the cluster id and the brokers' addresses."),
     "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the cluster id."),
     "completion": ("headrace.cli.cluster.completion:completion", "Print a shell completion script."),
-    "configs": ("headrace.cli.cluster.configs:configs", "Describe and alter configs of topics, brokers and groups."),
+    "configs": ("headrace.cli.cluster.configs:configs", "Describe and alter configs of topics, brokers, groups."),
     "console": ("headrace.cli.console.console:console", "Run the web console of one or more clusters."),
     "console-consumer": (
         "headrace.cli.records.console_consumer:console_consumer",
@@ -34,7 +34,7 @@ TOOLS = {
     ),
     "consumer-groups": (
         "headrace.cli.groups.consumer_groups:consumer_groups",
-        "List, describe, watch, reset and delete consumer groups.",
+        "List, describe, watch, reset, delete consumer groups.",
     ),
     "consumer-perf-test": (
         "headrace.cli.perf.consumer_perf_test:consumer_perf_test",
@@ -49,7 +49,7 @@ TOOLS = {
         "headrace.cli.topics.delete_records:delete_records",
         "Delete records of partitions up to an offset.",
     ),
-    "doctor": ("headrace.cli.doctor.doctor:doctor", "Find what is wrong with a cluster, and how to repair it."),
+    "doctor": ("headrace.cli.doctor.doctor:doctor", "Find what is wrong with a cluster, and how to fix it."),
     "dump-log": ("headrace.cli.records.dump_log:dump_log", "Print the contents of log segment files."),
     "end-to-end-latency": (
         "headrace.cli.perf.end_to_end_latency:end_to_end_latency",
@@ -81,7 +81,7 @@ TOOLS = {
     "server": ("headrace.cli.cluster.server:server", "Run a broker."),
     "transactions": (
         "headrace.cli.cluster.transactions:transactions",
-        "List and describe transactions, and abort hanging ones.",
+        "List, describe, and abort hanging transactions.",
     ),
     "storage": (
         "headrace.cli.cluster.storage:storage",
