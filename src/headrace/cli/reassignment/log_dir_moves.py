@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.cluster.log_dirs import in_bytes
 from headrace.cli.common.output import print_table
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, sentence
@@ -16,6 +15,7 @@ from headrace.client.types import TopicPartitionReplica
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError, KafkaError, ReplicaNotAvailableError
 from headrace.common.types import TopicPartition
+from headrace.diagnosis.snapshot import in_bytes
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
