@@ -75,4 +75,6 @@ def test_examples_run(tmp_path: Path) -> None:
 def test_every_tool_has_an_example() -> None:
     run = " ".join(command for command, _ in examples())
     missing = [name for name in TOOLS if f"headrace {name} " not in run]
-    assert [name for name in missing if name not in ("console", "datagen", "pipeline", "server", "zookeeper-server")] == []
+    assert [
+        name for name in missing if name not in ("console", "datagen", "pipeline", "server", "zookeeper-server")
+    ] == []
