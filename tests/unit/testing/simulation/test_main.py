@@ -9,7 +9,7 @@ from headrace.testing.simulation.seeds import Outcome
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    def run_seed(seed: int, *_: object) -> Outcome:
+    def run_seed(seed: int, *_: object, moves_log_dirs: bool) -> Outcome:
         if seed == 7:
             error = AssertionError("broken")
             error.trace = ["first line", "last line"]  # type: ignore[attr-defined]

@@ -1,19 +1,12 @@
 """Detection of hanging transactions from the states of partitions and coordinators."""
 
-from types import SimpleNamespace
+import asyncio
 from typing import Any
 
 import pytest
 
-from headrace.cli.cluster.transactions import Hanging, hanging
-from headrace.client.admin.types import (
-    PartitionDescription,
-    PartitionProducers,
-    ProducerState,
-    TopicDescription,
-    TransactionDescription,
-    TransactionListing,
-)
+from headrace.client.admin.hanging import HangingTransaction, HangingTransactionsAdmin
+from headrace.client.admin.types import PartitionProducers, ProducerState, TransactionDescription, TransactionListing
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, TransactionalIdNotFoundError
 from headrace.common.types import TopicPartition
 
@@ -21,35 +14,28 @@ TP = TopicPartition("t", 0)
 OPEN = ProducerState(7, 0, 3, 1000, 0, 42)
 
 
-class Cluster:
+class Cluster(HangingTransactionsAdmin):
     """A partition with an open transaction, and the coordinator's state of its producer."""
 
     def __init__(self, known: TransactionDescription | None):
         self._known = known
 
-    def describe_cluster(self) -> Any:
-        return SimpleNamespace(brokers=[SimpleNamespace(id=0)])
-
-    def describe_topics(self, names: Any, raise_errors: bool) -> Any:
-        assert not raise_errors
-        return {"t": TopicDescription("t", partitions=(PartitionDescription(0, 0, replicas=(0,)),))}
-
-    def describe_producers(self, partitions: Any, broker_id: int | None) -> Any:
+    async def describe_producers(self, partitions: Any, broker_id: Any = None, **_: Any) -> Any: # type: ignore[override]
         idle = ProducerState(8, 0, 3, 1000, 0, -1)
         return {tp: PartitionProducers((OPEN, idle)) for tp in partitions}
 
-    def list_transactions(self, producer_id_filters: set[int]) -> Any:
-        assert producer_id_filters == {7}
+    async def list_transactions(self, **filters: Any) -> Any:  # type: ignore[override]
+        assert filters == {"producer_id_filters": {7}}
         return [] if self._known is None else [TransactionListing("id", 7, "Ongoing", 0)]
 
-    def describe_transactions(self, ids: list[str], raise_errors: bool) -> Any:
-        assert ids == ["id"]
-        assert not raise_errors
+    async def describe_transactions(self, ids: Any, **options: Any) -> Any:  # type: ignore[override]
+        assert list(ids) == ["id"]
+        assert options == {"raise_errors": False}
         return {"id": self._known}
 
 
-def found(known: TransactionDescription | None, before_ms: int = 2000) -> list[Hanging]:
-    return hanging(Cluster(known), before_ms, None, "t", None)  # type: ignore[arg-type]
+def found(known: TransactionDescription | None, before_ms: int = 2000) -> list[HangingTransaction]:
+    return asyncio.run(Cluster(known).list_hanging_transactions([TP], before_ms))
 
 
 def described(*partitions: TopicPartition, error: KafkaError | None = None) -> TransactionDescription:
@@ -61,7 +47,7 @@ def described(*partitions: TopicPartition, error: KafkaError | None = None) -> T
     [None, described(), described(TopicPartition("t", 1)), described(error=TransactionalIdNotFoundError("gone"))],
 )
 def test_transaction_unknown_to_coordinators_hangs(known: TransactionDescription | None) -> None:
-    assert found(known) == [Hanging(TP, OPEN)]
+    assert found(known) == [HangingTransaction(TP, OPEN, None if known is None else "id")]
 
 
 def test_open_transaction_does_not_hang() -> None:
