@@ -20,7 +20,7 @@ class Cluster(HangingTransactionsAdmin):
     def __init__(self, known: TransactionDescription | None):
         self._known = known
 
-    async def describe_producers(self, partitions: Any, broker_id: Any = None, **_: Any) -> Any: # type: ignore[override]
+    async def describe_producers(self, partitions: Any, broker_id: Any = None, **_: Any) -> Any:  # type: ignore[override]
         idle = ProducerState(8, 0, 3, 1000, 0, -1)
         return {tp: PartitionProducers((OPEN, idle)) for tp in partitions}
 
