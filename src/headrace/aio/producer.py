@@ -11,6 +11,8 @@ from headrace.client.arguments import AnyPartition, OffsetLike
 from headrace.client.background import check_loop
 from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.types import ProducerConfig
+from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.producer._batch import FutureRecordMetadata
@@ -65,6 +67,10 @@ class Producer(BaseProducer):
     @property
     def _core(self) -> ProducerCore:
         return self._check_usable()
+
+    @property
+    def _running_client(self) -> ClientCore[ProducerConfig] | None:
+        return None if self._started is None or self._is_closed else self._started.client
 
     def _check_usable(self) -> ProducerCore:
         """Returns the core. Raises if the producer is not open or belongs to another event loop."""

@@ -11,15 +11,15 @@ Counters only grow. Windows (latencies, sizes) cover the time since the last rep
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerConfig
 from headrace.client.coordinators import COORDINATOR
 from headrace.client.events import ClientEvents
+from headrace.client.traffic import Traffic
 from headrace.common.metrics import Histogram
 from headrace.net.broker_link import BrokerLink, LinkState
-from headrace.net.link_stats import LinkStats
 from headrace.protocol.apis import APIS, ApiKey
 
 if TYPE_CHECKING:
@@ -66,11 +66,13 @@ class Statistics:
         self._events = events
         self._started = core.clock.monotonic()
         self._sources: list[Source] = []
+        self._traffic = Traffic()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, source: Source) -> None:
-        """Adds a function that fills in a part of the statistics."""
+    def add(self, source: Source, traffic: Traffic) -> None:
+        """Adds the function that fills in a producer's or a consumer's part, and its counters."""
         self._sources.append(source)
+        self._traffic = traffic
 
     def start(self) -> None:
         """Starts reporting if `stats_cb` is configured."""
@@ -99,6 +101,31 @@ class Statistics:
 
     def take(self) -> dict[str, Any]:
         """Returns the current statistics and starts new windows."""
+        statistics = self._collect()
+        for link in self._core.pool.links():
+            link.stats.reset_windows()
+        self._traffic.take_sizes()
+        return statistics
+
+    def peek(self) -> dict[str, Any]:
+        """Returns the current statistics without new windows, so that `take` and `stats_cb` do not notice.
+
+        Rows of brokers also have the sum of all latencies, `rtt_total_us`. `topic_totals` has records and bytes by
+        topic, also those of partitions that a consumer has lost.
+        """
+        statistics = self._collect()
+        for name, links in self._links_by_row().items():
+            row = statistics["brokers"][name]
+            seconds = sum(link.stats.earlier_seconds + link.stats.latency.total for link in links)
+            row["rtt_total_us"] = int(seconds * 1_000_000)
+        totals: dict[str, tuple[int, int]] = {}
+        for tp, (records, size) in tuple(self._traffic.partitions.items()):
+            before = totals.get(tp.topic, (0, 0))
+            totals[tp.topic] = before[0] + records, before[1] + size
+        statistics["topic_totals"] = totals
+        return statistics
+
+    def _collect(self) -> dict[str, Any]:
         core = self._core
         now = core.clock.monotonic()
         client_id = core.config.client_id or "headrace"
@@ -117,7 +144,7 @@ class Statistics:
             "msg_size_max": 0,
             "simple_cnt": 0,
             "metadata_cache_cnt": len(core.metadata.view.topics),
-            "brokers": self._brokers(links),
+            "brokers": {name: self._broker(name, of_row) for name, of_row in self._links_by_row().items()},
             "topics": {},
             "tx": sum(link.stats.tx for link in links),
             "tx_bytes": sum(link.stats.tx_bytes for link in links),
@@ -133,20 +160,20 @@ class Statistics:
         self._add_partitions_to_brokers(statistics)
         return statistics
 
-    def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
-        """Returns a row per broker that sums up its connections and, like librdkafka, one for coordinators."""
+    def _links_by_row(self) -> dict[str, list[BrokerLink]]:
+        """Returns the links of each row: one for each broker and, like librdkafka, one for coordinators."""
         by_name: dict[str, list[BrokerLink]] = {}
-        for link in links:
+        for link in self._core.pool.links():
             node = link.node
             name = f"{node.host}:{node.port}/{node.id if node.id >= 0 else 'bootstrap'}"
             by_name.setdefault(_COORDINATOR if link.purpose == COORDINATOR else name, []).append(link)
-        return {name: self._broker(name, broker_links) for name, broker_links in by_name.items()}
+        return by_name
 
     def _broker(self, name: str, links: list[BrokerLink]) -> dict[str, Any]:
         node = links[0].node
         first = max(links, key=lambda link: (link.state is LinkState.READY, link.state_since))
         all_stats = [link.stats for link in links]
-        latency, throttle = _take_windows(all_stats)
+        busiest = max(all_stats, key=lambda stats: stats.latency.count)
         requests: dict[str, int] = {}
         for stats in all_stats:
             for key, count in stats.requests.items():
@@ -182,8 +209,8 @@ class Statistics:
             "disconnects": sum(stats.disconnects for stats in all_stats),
             "int_latency": window(),
             "outbuf_latency": window(),
-            "rtt": window(latency, 1_000_000),
-            "throttle": window(throttle),
+            "rtt": window(busiest.latency, 1_000_000),
+            "throttle": window(busiest.throttle),
             "req": requests,
             "toppars": {},
         }
@@ -197,15 +224,6 @@ class Statistics:
                 if broker is not None:
                     name = f"{topic['topic']}-{row['partition']}"
                     broker["toppars"][name] = {"topic": topic["topic"], "partition": row["partition"]}
-
-
-def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
-    """Returns latency and throttling of the busiest connection, and starts new windows for all connections."""
-    busiest = max(all_stats, key=lambda stats: stats.latency.count)
-    windows = busiest.latency, busiest.throttle
-    for stats in all_stats:
-        stats.latency, stats.throttle = Histogram(), Histogram()
-    return windows
 
 
 def _kind(config: ClientConfig) -> str:

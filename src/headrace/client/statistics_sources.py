@@ -89,7 +89,7 @@ def producer_source(core: "ProducerCore") -> Source:
     def fill(statistics: dict[str, Any]) -> None:
         statistics["msg_size_max"] = config.buffer_memory
         statistics["txmsgs"], statistics["txmsg_bytes"] = traffic.records, traffic.bytes
-        for topic, (sizes, counts) in traffic.take_sizes().items():
+        for topic, (sizes, counts) in tuple(traffic.sizes.items()):
             topic_row(statistics, topic, sizes=sizes, counts=counts)
         view = core.client.metadata.view
         for queues in list(core.accumulator.topics.values()):

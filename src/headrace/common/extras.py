@@ -17,6 +17,7 @@ EXTRAS = {
     "spark": ("pyspark", "py4j", "pyarrow"),
     "cluster": ("kazoo",),
     "monitoring": ("prometheus_client",),
+    "opentelemetry": ("opentelemetry",),
     "console": ("starlette", "uvicorn", "prometheus_client"),
     "decoders": ("fastavro", "msgpack", "google", "grpc_tools"),
     "security": ("joserfc", "cryptography", "cffi"),

@@ -17,14 +17,14 @@ _EOF = b"# EOF\n"
 """The end of an OpenMetrics text, which stands only once."""
 
 
-class _One(Collector):
-    """A registry of one family."""
+class _Families(Collector):
+    """A registry of some families."""
 
-    def __init__(self, family: Metric):
-        self._family = family
+    def __init__(self, families: list[Metric]):
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        yield self._family
+        yield from self._families
 
 
 _process = CollectorRegistry()
@@ -39,12 +39,18 @@ def process_families() -> Iterator[Metric]:
 
 async def render(families: Iterable[Metric], accept: str) -> tuple[str, bytes]:
     """Returns the content type and the text, in the format that an Accept header asks for."""
-    encode, content_type = choose_encoder(accept)
+    encoder, content_type = choose_encoder(accept)
     parts: list[bytes] = []
     for family in families:
-        text = encode(_One(family))
+        text = encoder(_Families([family]))
         parts.append(text.removesuffix(_EOF))
         await asyncio.sleep(_GIVE_WAY_SECONDS)
     if content_type.startswith("application/openmetrics-text"):
         parts.append(_EOF)
     return content_type, b"".join(parts)
+
+
+def encode(families: Iterable[Metric], accept: str) -> tuple[str, bytes]:
+    """Does the same at once, for programs without an event loop that waits."""
+    encoder, content_type = choose_encoder(accept)
+    return content_type, encoder(_Families(list(families)))

@@ -9,6 +9,7 @@ class LinkStats:
     __slots__ = (
         "connects",
         "disconnects",
+        "earlier_seconds",
         "latency",
         "request_timeouts",
         "requests",
@@ -35,7 +36,9 @@ class LinkStats:
         self.requests: dict[int, int] = {}
         """The number of requests by API key."""
         self.latency = Histogram()
-        """The time in seconds between a request and its response."""
+        """The time in seconds between a request and its response, since the last `reset_windows`."""
+        self.earlier_seconds = 0.0
+        """The sum of the latencies before."""
         self.throttle = Histogram()
         """Throttle times of responses in milliseconds."""
 
@@ -44,6 +47,11 @@ class LinkStats:
         self.tx += 1
         self.tx_bytes += size
         self.requests[api_key] = self.requests.get(api_key, 0) + 1
+
+    def reset_windows(self) -> None:
+        """Starts new histograms."""
+        self.earlier_seconds += self.latency.total
+        self.latency, self.throttle = Histogram(), Histogram()
 
     def response(self, seconds: float) -> None:
         """Counts a response."""

@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from headrace.client.arguments import AnyPartition, OffsetLike, PartitionLike, to_offsets, to_partition, to_partitions
 from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.arguments import (
     Offsets,
     check_max_records,
@@ -35,6 +36,7 @@ from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.fetch_collector import CollectedRecords
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
+from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, NotAssignedError, WakeupError
 from headrace.client.types import ConsumerGroupMetadata, K, V
 from headrace.common.types import TopicPartition
@@ -96,6 +98,11 @@ class AbstractConsumer(Generic[K, V]):
         if self._started_core is None:
             raise IllegalStateError(self._not_started)
         return self._started_core
+
+    @property
+    def _running_client(self) -> ClientCore[ConsumerConfig] | None:
+        """The shared part of the client, for `headrace.metrics`, or None if it is not running here."""
+        return None if self._started_core is None or self._closed else self._started_core.client
 
     def _wake(self) -> None:
         """Wakes a waiting poll. Any thread may call it."""

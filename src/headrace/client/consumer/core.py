@@ -126,7 +126,7 @@ class ConsumerCore:
             prepare(config.value_deserializer),
             config.on_partition_eof,
         )
-        self.client.statistics.add(consumer_source(self))
+        self.client.statistics.add(consumer_source(self), self.collector.traffic)
         self._unlisten = self.client.metadata.on_change(self._metadata_changed)
         self.closed = False
 

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from headrace.client.config.types import ProducerConfig
+from headrace.client.core import ClientCore
 from headrace.client.producer import serializers
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import RecordAppender, SerializedRecord
@@ -51,6 +52,11 @@ class BaseProducer(RecordAppender):
     @property
     def _core(self) -> ProducerCore:
         """The parts on the event loop. Raises if the producer cannot be used."""
+        raise NotImplementedError
+
+    @property
+    def _running_client(self) -> ClientCore[ProducerConfig] | None:
+        """The shared part of the client, for `headrace.metrics`, or None if it is not running here."""
         raise NotImplementedError
 
     def _start(self, core: ProducerCore) -> None:

@@ -78,7 +78,7 @@ class ProducerCore:
         self.metadata = ProducerMetadata(self.client.metadata, self.accumulator, self.clock, self.sender_loop.wake)
         self.sender = self._create_sender()
         self.sender_loop.start(self._poll_sender)
-        self.client.statistics.add(producer_source(self))
+        self.client.statistics.add(producer_source(self), self.sender.traffic)
 
     def _create_idempotence_manager(self) -> IdempotenceManager | None:
         config = self.config

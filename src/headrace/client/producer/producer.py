@@ -12,6 +12,8 @@ from headrace.client.arguments import AnyPartition, OffsetLike
 from headrace.client.background import LoopThread
 from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.types import ProducerConfig
+from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.metric_names import KafkaMetric, MetricName, flatten
 from headrace.client.producer._batch import FutureRecordMetadata
@@ -66,6 +68,10 @@ class Producer(BaseProducer):
     @property
     def _core(self) -> ProducerCore:
         return self._started
+
+    @property
+    def _running_client(self) -> ClientCore[ProducerConfig] | None:
+        return self._started.client if self._thread.is_alive and not self._is_closed else None
 
     # ---- sending; `send` itself is in `_send`
 
