@@ -13,6 +13,7 @@ from bench import (
     broker,
     clients,
     cluster,
+    console,
     groups,
     log,
     processes,
@@ -32,7 +33,7 @@ from bench.pipeline.sides import ALL_SIDES, SQL_PIPELINE
 ROUNDS = 11
 ALL = [
     *("records", "log", "protocol", "broker", "topics", "groups", "cluster", "clients", "tools", "spark", "pipeline"),
-    *("hostile", "processes", "security", "reassignment"),
+    *("hostile", "processes", "security", "reassignment", "console"),
 ]
 
 
@@ -46,7 +47,7 @@ def main() -> None:
         type=int,
         help=f"alternating rounds per comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
         f" cluster: {cluster.ROUNDS}; processes: {processes.ROUNDS}; security: {security.ROUNDS};"
-        f" reassignment: {reassignment.ROUNDS}; spark: {spark.ROUNDS};"
+        f" reassignment: {reassignment.ROUNDS}; console: {console.ROUNDS}; spark: {spark.ROUNDS};"
         f" pipeline: {pipeline.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="directory for data (default: .bench-data)")
@@ -110,6 +111,9 @@ def main() -> None:
     if "reassignment" in which:
         with data_directory(arguments.directory) as directory:
             run_reassignment(arguments, directory)
+    if "console" in which:
+        with data_directory(arguments.directory) as directory:
+            run_console(arguments, directory)
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
@@ -235,6 +239,16 @@ def run_security(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(notes), file=sys.stderr)
     else:
         write_results("security", measurements, notes)
+
+
+def run_console(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (1 if arguments.quick else console.ROUNDS)
+    sizes = console.QUICK if arguments.quick else console.Sizes()
+    measurements, notes = console.run(directory, rounds, sizes=sizes)
+    if arguments.quick:
+        print("\n".join(notes), file=sys.stderr)
+    else:
+        write_results("console", measurements, notes)
 
 
 def run_clients(arguments: argparse.Namespace, directory: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.apache_kafka.broker import KAFKA_VERSION, BrokerFailed, KafkaBroker, answers_metadata
@@ -104,7 +105,7 @@ class Side:
 
     def cpu_seconds(self) -> float:
         """Returns the broker's CPU time so far: all threads, including finished ones, and its child processes."""
-        return sum(_cpu_ticks(pid) for pid in family(self.process_id())) / TICKS_PER_SECOND
+        return sum(cpu_ticks(pid) for pid in family(self.process_id())) / TICKS_PER_SECOND
 
     def drop_cached(self, topic: str) -> None:
         """Removes a topic's segments from the page cache."""
@@ -218,9 +219,15 @@ def _stat_fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _cpu_ticks(pid: int) -> int:
+def cpu_ticks(pid: int) -> int:
     fields = _stat_fields(pid)
     return int(fields[11]) + int(fields[12])  # user and system time
+
+
+def rss_mb(pid: int) -> float:
+    """Returns a process' resident set size."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def family(pid: int) -> list[int]:
@@ -228,5 +235,6 @@ def family(pid: int) -> list[int]:
     pids = [pid]
     for parent in pids:
         for task in Path(f"/proc/{parent}/task").iterdir():
-            pids += [int(child) for child in (task / "children").read_text().split()]
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+                pids += [int(child) for child in (task / "children").read_text().split()]
     return pids
