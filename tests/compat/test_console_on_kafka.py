@@ -76,6 +76,41 @@ def test_pages_and_changes(client: ApiClient, kafka: str) -> None:
     client.wait_for("topics", lambda page: page["total"] == 0)
 
 
+def test_records_transactions_and_access(client: ApiClient, kafka: str) -> None:
+    client.change("POST", "topics", {"name": "events", "partitions": 1}, 201)
+    with headrace.Producer(bootstrap_servers=kafka, transactional_id="console") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("events", b"aborted", partition=0)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("events", b"committed", partition=0)
+        producer.commit_transaction()
+    posted = client.wait_for_change(
+        "POST", "topics/events/records", {"value": {"encoding": "text", "data": "plain"}}, 201
+    )
+    assert posted["partition"] == 0
+    records = client.wait_for("topics/events/records", lambda page: len(page["records"]) >= 3)["records"]
+    states = {
+        record["value"]["text"]: record["transaction"] and record["transaction"]["state"]
+        for record in records
+        if not record["control"]
+    }
+    assert states == {"plain": None, "committed": "committed", "aborted": "aborted"}
+    client.wait_for("transactions", lambda page: [one["transactional_id"] for one in page["items"]] == ["console"])
+    client.wait_for("transactions/hanging", lambda page: page["items"] == [])
+    assert client.get("topics/events/producers")["items"]
+    quota = {"entity": {"user": "carol"}, "set": {"producer_byte_rate": 1024.0}}
+    client.change("PUT", "access/quotas", quota)
+    client.wait_for("access/quotas", lambda page: len(page["items"]) == 1)
+    credential = {"mechanism": "SCRAM-SHA-512", "password": "secret-of-carol"}
+    client.wait_for_change("PUT", "access/users/carol", credential, 200)
+    client.wait_for("access/users", lambda page: [user["name"] for user in page["items"]] == ["carol"])
+    assert client.request("GET", "access/acls").code == "SECURITY_DISABLED"
+    assert client.request("GET", "access/tokens").status == 400
+    client.change("DELETE", "topics/events", expected=204)
+
+
 def test_parts_that_are_not_read_would_be_named(client: ApiClient) -> None:
     client.wait_for("overview", lambda overview: overview["history_topic"] == "__headrace_console")
     connection = http.client.HTTPConnection(client.host, client.port, timeout=60)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.aio.admin import Admin
@@ -10,6 +10,7 @@ from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.config.table import ClientTable
+from headrace.client.errors import KafkaTimeoutError
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.console.settings import ClusterSettings
@@ -41,7 +42,13 @@ class Identity:
     """One principal on one cluster. Create it on the loop; close it in the end."""
 
     def __init__(
-        self, settings: ClusterSettings, clock: Clock, user: str | None = None, credentials: Mapping[str, str] = {}
+        self,
+        settings: ClusterSettings,
+        clock: Clock,
+        user: str | None = None,
+        credentials: Mapping[str, str] = {},
+        *,
+        is_reachable: Callable[[], bool] = lambda: True,
     ):
         self.cluster = settings.name
         self.user = user
@@ -53,6 +60,7 @@ class Identity:
         self._clock = clock
         self._visibility: Visibility | None = None
         self._visible_until = 0.0
+        self._is_reachable = is_reachable
         self._reading = asyncio.Lock()
         self.admin = Admin({"default.api.timeout.ms": _TIMEOUT_MS, **self.client_config("admin")})
 
@@ -61,12 +69,22 @@ class Identity:
         return client_config(kind, self._settings, self._credentials)
 
     async def visibility(self) -> Visibility:
-        """Returns what this principal may see. On a cluster without login that is what the console may see."""
+        """Returns what this principal may see. On a cluster without login that is what the console may see.
+
+        While the cluster does not answer, it is what the cluster said last, so that pages keep the last known state.
+        """
         if not self._settings.needs_login:
             return EVERYTHING
+        if self._visibility is not None and not self._is_reachable():
+            return self._visibility
         async with self._reading:
             if self._visibility is None or self._clock.monotonic() >= self._visible_until:
-                self._visibility = await read_visibility(self.admin)
+                try:
+                    self._visibility = await read_visibility(self.admin)
+                except KafkaTimeoutError:
+                    if self._visibility is None:
+                        raise
+                    return self._visibility
                 self._visible_until = self._clock.monotonic() + _VISIBILITY_SECONDS
             return self._visibility
 

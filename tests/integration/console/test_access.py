@@ -125,6 +125,45 @@ def test_a_user_without_rights_sees_and_changes_nothing(broker: EmbeddedBroker, 
     assert refused.status == 403
 
 
+def test_tokens_are_created_renewed_and_deleted(
+    broker: EmbeddedBroker, alice: ApiClient, url_client: ApiClient
+) -> None:
+    path = f"{_ACCESS}/tokens"
+    hour_ms = 60 * 60 * 1000
+    answer = alice.call("POST", path, {"renewers": ["User:bob"], "max_lifetime_ms": 2 * hour_ms})
+    assert answer.status == 201, answer.body
+    created = answer.json
+    secret = created.pop("hmac")
+    assert (created["owner"], created["requester"], created["renewers"]) == ("User:alice", "User:alice", ["User:bob"])
+    assert created["max_time_ms"] == created["issue_time_ms"] + 2 * hour_ms
+    listed = alice.get(path)
+    assert listed.json["items"] == [created]
+    assert secret not in listed.body.decode()
+    login = ApiClient(url_client.url).login(created["token_id"], secret)
+    assert login.status == 401, "the id of a token is not a user"
+    # The console asks the cluster for the secret, which tells it to the owner and the renewers.
+    bob = _login(url_client, "bob")
+    assert [token["token_id"] for token in bob.get(path).json["items"]] == [created["token_id"]]
+    one = f"{path}/{created['token_id']}"
+    renewed = bob.call("POST", f"{one}/renew", {"period_ms": hour_ms})
+    assert renewed.status == 200, renewed.body
+    (listed_again,) = alice.get(path).json["items"]
+    assert listed_again["expiry_time_ms"] == renewed.json["expiry_time_ms"] < created["expiry_time_ms"]
+    assert alice.call("POST", f"{one}/renew", {"hmac": secret}).json["expiry_time_ms"] == created["max_time_ms"]
+    assert alice.call("POST", f"{one}/renew", {"hmac": "no base64"}).json["error"]["field"] == "hmac"
+    assert alice.call("POST", f"{one}/renew", {"hmac": "AAAA"}).json["error"]["code"] == "DELEGATION_TOKEN_NOT_FOUND"
+    refused = bob.call("POST", path, {"owner": "User:alice"})
+    assert (refused.status, refused.json["error"]["code"]) == (403, "DELEGATION_TOKEN_AUTHORIZATION_FAILED")
+    assert alice.call("POST", path, {"renewers": ["bob"]}).json["error"]["code"] == "INVALID_REQUEST"
+    assert alice.call("DELETE", f"{path}/none").json["error"]["code"] == "DELEGATION_TOKEN_NOT_FOUND"
+    assert alice.call("DELETE", one, headers={"X-Token-Hmac": secret}).status == 204
+    assert alice.get(path).json["items"] == []
+    other = alice.call("POST", path, {}).json
+    assert _login(url_client, "bob").call("DELETE", f"{path}/{other['token_id']}").status == 404
+    assert alice.call("DELETE", f"{path}/{other['token_id']}").status == 204
+    assert alice.get(path).json["items"] == []
+
+
 def test_a_change_needs_the_csrf_token(alice: ApiClient) -> None:
     answer = alice.call("DELETE", f"{_ACCESS}/users/x?mechanism=SCRAM-SHA-256", headers={"X-CSRF-Token": "wrong"})
     assert answer.json["error"]["code"] == "CSRF"

@@ -69,6 +69,27 @@ def test_a_broker_runs_a_console_in_another_process(tmp_path: Path) -> None:
             get(address, "/healthz")
 
 
+def test_logins_and_changes_are_in_the_log() -> None:
+    with EmbeddedBroker() as broker:
+        options = ["--bootstrap-server", broker.bootstrap_servers, "--write", "--listen", "127.0.0.1:0"]
+        with running("console", *options) as (process, address):
+            client = http.client.HTTPConnection(address, timeout=90)
+            client.request("GET", "/api/session")
+            response = client.getresponse()
+            cookie = str(response.getheader("set-cookie")).partition(";")[0]
+            headers = {"Cookie": cookie, "X-CSRF-Token": json.loads(response.read())["csrf_token"]}
+            body = json.dumps({"name": "made", "partitions": 1})
+            client.request(
+                "POST", "/api/clusters/default/topics", body, {**headers, "Content-Type": "application/json"}
+            )
+            assert client.getresponse().status == 201
+            client.close()
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=90)
+    (line,) = [line for line in log.splitlines() if "  audit  " in line]
+    assert "INFO  audit  console: anonymous from 127.0.0.1: create topic 'made' of cluster default: done" in line
+
+
 def test_a_bare_broker_imports_nothing_of_the_console() -> None:
     code = """
 import sys
@@ -124,6 +145,22 @@ def test_requests_by_api_come_from_the_metrics_endpoint() -> None:
             assert status == 200
             assert "headrace_console_collections_total" in text
             assert "kafka_consumergroup" in text or "kafka_topic_partitions" in text
+
+
+def test_alert_rules_survive_a_restart_of_the_console() -> None:
+    topic = "__headrace_console"
+    with EmbeddedBroker() as broker:
+        with console_for(broker.bootstrap_servers, history_topic=topic) as server:
+            client = ready_client(server)
+            client.wait_for("overview", lambda overview: overview["history_topic"] == topic)
+            rule = {"name": "Lag", "kind": "group_lag", "threshold": 5, "webhook": "http://127.0.0.1:1/path"}
+            created = client.change("POST", "alerts/rules", rule, 201)
+            deleted = client.change("POST", "alerts/rules", {**rule, "name": "Deleted"}, 201)
+            client.change("DELETE", f"alerts/rules/{deleted['id']}", expected=204)
+        with console_for(broker.bootstrap_servers, history_topic=topic) as server:
+            client = ready_client(server)
+            client.wait_for("overview", lambda overview: overview["history_topic"] == topic)
+            assert client.get("alerts/rules")["items"] == [created]
 
 
 def test_history_survives_a_restart_of_the_console() -> None:

@@ -122,8 +122,12 @@ class _KafkaCommand(click.Command):
             _set_kafka_exit_code(error)
             raise
 
+    logs_in_lines = True
+    """Print warnings of the clients in one line each. False for a service that sets up its log itself."""
+
     def invoke(self, ctx: click.Context) -> Any:
-        _log_in_lines()
+        if self.logs_in_lines:
+            _log_in_lines()
         interrupts.install()
         try:
             return super().invoke(ctx)

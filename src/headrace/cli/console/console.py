@@ -6,7 +6,7 @@ Prints one line to standard output when browsers can connect:
 
     console http://127.0.0.1:8080
 
-It starts also while no broker is reachable, and shows the cluster as soon as one is.
+It starts also while no broker is reachable, and shows the cluster as soon as one is. The log goes to standard error.
 """
 
 import os
@@ -22,11 +22,18 @@ from headrace.cli.common.connection import Connection, connection_options, read_
 from headrace.cli.common.tool import Tool
 from headrace.common.errors import ConfigError
 from headrace.common.extras import requires_extra
+from headrace.common.logs import set_up_logging
 
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 
 
-@click.command(cls=Tool)
+class _Service(Tool):
+    """A tool with a log, as the broker has one: it contains the audit log of logins and changes."""
+
+    logs_in_lines = False
+
+
+@click.command(cls=_Service)
 @connection_options
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="The address of the console."
@@ -80,6 +87,13 @@ _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 @click.option("--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file; serves HTTPS.")
 @click.option("--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the private key.")
 @click.option("--secure-cookies", is_flag=True, help="Set behind a proxy that serves HTTPS.")
+@click.option(
+    "--log-level",
+    "levels",
+    metavar="[LOGGER=]LEVEL",
+    multiple=True,
+    help="DEBUG, INFO, WARNING or ERROR, for all loggers or for one: audit=WARNING hides logins and changes.",
+)
 @click.option("--supervised", is_flag=True, hidden=True, help="End when the standard input is closed.")
 def console(
     connection: Connection,
@@ -97,6 +111,7 @@ def console(
     tls_certificate: str | None,
     tls_key: str | None,
     secure_cookies: bool,
+    levels: tuple[str, ...],
     supervised: bool,
 ) -> None:
     """Run the web console for one or more clusters."""
@@ -139,6 +154,7 @@ def console(
         if decoders:
             sys.path.insert(0, os.getcwd())  # where Python looks for modules without an installed script, too
             DecoderRegistry(decoders)
+        set_up_logging(levels, source="console" if supervised else "")
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     server = ConsoleServer(settings)

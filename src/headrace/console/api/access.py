@@ -374,13 +374,6 @@ class RenewedToken:
     expiry_time_ms: int
 
 
-def _tokens(admin: Any) -> Any:
-    """Returns the client, if it has the calls about tokens."""
-    if not hasattr(admin, "describe_delegation_token"):
-        raise ApiError(404, "NOT_FOUND", "This version has no calls about delegation tokens")
-    return admin
-
-
 def _token_fields(information: Any) -> dict[str, Any]:
     return {
         "token_id": information.token_id,
@@ -397,7 +390,7 @@ def _token_fields(information: Any) -> dict[str, Any]:
 async def list_tokens(call: Call) -> TokenList:
     """The delegation tokens that the user may see. Clients that are not authenticated, or only with a token, see
     none."""
-    tokens = await _tokens(await call.admin()).describe_delegation_token()
+    tokens = await (await call.admin()).describe_delegation_token()
     return TokenList([TokenItem(**_token_fields(token.token_info)) for token in tokens])
 
 
@@ -412,7 +405,8 @@ async def list_tokens(call: Call) -> TokenList:
 async def create_token(call: Call, body: NewToken) -> CreatedToken:
     """Creates a token. The response has its secret; it cannot be read again."""
     lifetime = -1 if body.max_lifetime_ms is None else body.max_lifetime_ms
-    token = await _tokens(await call.admin()).create_delegation_token(body.renewers, lifetime, body.owner)
+    call.audit("new", owner=body.owner or call.user, renewers=body.renewers)
+    token = await (await call.admin()).create_delegation_token(body.renewers, lifetime, body.owner)
     call.audit(token.token_info.token_id, owner=token.token_info.owner)
     return CreatedToken(**_token_fields(token.token_info), hmac=token.hmac_as_base64_string)
 
@@ -427,14 +421,14 @@ async def create_token(call: Call, body: NewToken) -> CreatedToken:
 async def renew_token(call: Call, body: TokenRenewal) -> RenewedToken:
     """Moves the time when a token expires, up to its maximum lifetime."""
     hmac = await _secret(call, body.hmac)
-    return RenewedToken(await _tokens(await call.admin()).renew_delegation_token(hmac, body.period_ms or -1))
+    return RenewedToken(await (await call.admin()).renew_delegation_token(hmac, body.period_ms or -1))
 
 
 @router.delete(f"{_ACCESS}/tokens/{{token}}", change="delete token", summary="Delete a delegation token")
 async def delete_token(call: Call) -> None:
     """Deletes a token at once. The header X-Token-Hmac has its secret; without it, the console asks the cluster for it,
     which tells it to the owner and the renewers."""
-    await _tokens(await call.admin()).expire_delegation_token(await _secret(call, None))
+    await (await call.admin()).expire_delegation_token(await _secret(call, None))
 
 
 async def _secret(call: Call, given: str | None) -> bytes:
@@ -446,7 +440,7 @@ async def _secret(call: Call, given: str | None) -> bytes:
         except (binascii.Error, ValueError):
             raise ApiError(400, "INVALID_REQUEST", "The secret of the token is not base64", "hmac") from None
     wanted = call.path["token"]
-    for token in await _tokens(await call.admin()).describe_delegation_token():
+    for token in await (await call.admin()).describe_delegation_token():
         if token.token_info.token_id == wanted:
             hmac: bytes = token.hmac
             return hmac

@@ -128,7 +128,13 @@ async def _connect(call: Call, cluster: Cluster, body: Login, mechanism: str) ->
         "sasl.username": body.username,
         "sasl.password": body.password,
     }
-    identity = Identity(cluster.settings, call.clock, f"User:{body.username}", credentials)
+    identity = Identity(
+        cluster.settings,
+        call.clock,
+        f"User:{body.username}",
+        credentials,
+        is_reachable=lambda: cluster.is_reachable or cluster.snapshot is None,
+    )
     try:
         await identity.admin.describe_cluster(timeout_ms=_LOGIN_TIMEOUT_MS)
     except (SaslAuthenticationFailedError, UnsupportedSaslMechanismError):
