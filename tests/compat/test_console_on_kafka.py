@@ -76,6 +76,7 @@ def test_pages_and_changes(client: ApiClient, kafka: str) -> None:
     client.wait_for("topics", lambda page: page["total"] == 0)
 
 
+@pytest.mark.parametrize("kafka", ["4"], indirect=True)
 def test_records_transactions_and_access(client: ApiClient, kafka: str) -> None:
     client.change("POST", "topics", {"name": "events", "partitions": 1}, 201)
     with headrace.Producer(bootstrap_servers=kafka, transactional_id="console") as producer:

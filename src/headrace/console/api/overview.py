@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headrace.common.errors import HeadraceError
 from headrace.console.api.alerts import visible_alerts
 from headrace.console.calls import Call
 from headrace.console.clusters import Cluster
@@ -83,23 +84,30 @@ async def stream_events(call: Call) -> AsyncIterator[Event]:
     """Events: `tick` after each collection, `status` when the cluster is reachable or not, `alerts`, `session`."""
     console, cluster, identity = call.console, call.cluster, call.identity
     subscription = cluster.events.subscribe()
+
+    def has_ended() -> bool:
+        return identity is not cluster.own and (
+            not console.sessions.is_live(call.session) or call.session.identities.get(cluster.name) is not identity
+        )
+
     try:
-        while True:
-            pending = await subscription.take()
-            if identity is not cluster.own and (
-                not console.sessions.is_live(call.session) or call.session.identities.get(cluster.name) is not identity
-            ):
-                yield Event("session", {"state": "expired"})
-                return
-            for name, data in pending.items():
-                if name == "tick":
-                    snapshot = cluster.snapshot
-                    if snapshot is not None:
-                        yield Event("tick", await _tick(call, cluster, snapshot))
-                elif name == "alerts":
-                    yield Event("alerts", await _alerts(call))
-                else:
-                    yield Event(name, data)
+        while not has_ended():
+            for name, data in (await subscription.take()).items():
+                if has_ended():
+                    break
+                try:
+                    if name == "tick":
+                        if cluster.snapshot is not None:
+                            yield Event("tick", await _tick(call, cluster, cluster.snapshot))
+                    elif name == "alerts":
+                        yield Event("alerts", await _alerts(call))
+                    else:
+                        yield Event(name, data)
+                except HeadraceError:
+                    if not has_ended():  # a logout closes the client that asks what is visible
+                        raise
+                    break
+        yield Event("session", {"state": "expired"})
     finally:
         cluster.events.unsubscribe(subscription)
 
