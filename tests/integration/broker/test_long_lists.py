@@ -43,6 +43,8 @@ NOT_IN_TURNS = {
     ApiKey.WRITE_TXN_MARKERS: "the markers of a request are appended together",
     ApiKey.CREATE_ACLS: "without an authorizer all elements get the same error",
     ApiKey.DELETE_ACLS: "without an authorizer all elements get the same error",
+    ApiKey.CREATE_DELEGATION_TOKEN: "the renewers of one token, stored together",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "filters, which become a set",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "a component for each type of entity; a repeated one fails the request",
     ApiKey.UPDATE_FEATURES: "all elements get the same error",
     ApiKey.LIST_GROUPS: "filters, which become a set",

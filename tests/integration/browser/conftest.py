@@ -10,9 +10,9 @@ from tests.support.console.browser import chromium, opened
 from tests.support.console.fake_console import FakeConsole, running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Lives no longer than the tests of this package: meanwhile the thread has a running event loop."""
+    """Ends with the module: while it lives, the thread has a running event loop, and no other test could start one."""
     with chromium() as started:
         yield started
 

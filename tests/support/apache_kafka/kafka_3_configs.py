@@ -5,6 +5,7 @@ _NAMES = {
     "control.plane.listener.name",
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",
+    "delegation.token.master.key",
     "follower.replication.throttled.rate",
     "inter.broker.protocol.version",
     "leader.imbalance.per.broker.percentage",

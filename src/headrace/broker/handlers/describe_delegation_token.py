@@ -52,7 +52,7 @@ async def handle(
     tokens: list[DescribedDelegationToken] = []
     for token, hmac in found:
         await context.give_way()
-        is_selected = owners is None or any(token.belongs_to(owner) for owner in owners)
+        is_selected = owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
         if is_selected and _may_see(context, token):
             tokens.append(_described(token, hmac))
     return DescribeDelegationTokenResponse(tokens=tokens)

@@ -14,7 +14,7 @@ from headrace.broker.apis import api
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import requires_cluster
 from headrace.broker.scram_admin import ScramAdmin
-from headrace.common.errors import KafkaError
+from headrace.common.errors import KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -38,7 +38,7 @@ async def handle(
 
 def _result(user: str, found: Mapping[str, ScramCredential] | KafkaError) -> DescribeUserScramCredentialsResult:
     if isinstance(found, KafkaError):
-        return DescribeUserScramCredentialsResult(user=user, error_code=found.code, error_message=str(found))
+        return DescribeUserScramCredentialsResult(user=user, error_code=found.code, error_message=message_of(found))
     infos = [
         CredentialInfo(mechanism=SCRAM_MECHANISMS[name].code, iterations=credential.iterations)
         for name, credential in found.items()

@@ -17,7 +17,7 @@ from headrace.broker.authentication import SaslAuthentication
 from headrace.broker.authentication_gate import AuthenticationGate
 from headrace.broker.dispatch import RequestContext
 from headrace.broker.required_rights import requires_nothing
-from headrace.common.errors import IllegalSaslStateError, SaslAuthenticationFailedError
+from headrace.common.errors import IllegalSaslStateError, SaslAuthenticationFailedError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -37,7 +37,7 @@ def handle(
     try:
         token, lifetime_ms = authentication.authenticate(bytes(request.auth_bytes))
     except (SaslAuthenticationFailedError, IllegalSaslStateError) as error:
-        response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
+        response = SaslAuthenticateResponse(error_code=error.code, error_message=message_of(error))
         authentication_gate.failed(connection, str(error), partial(context.reply, response))
         return DEFERRED
     if authentication.is_authenticated:
