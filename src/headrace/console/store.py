@@ -27,6 +27,12 @@ _CONFIGS = {
     "segment.ms": 3_600_000,
     "min.cleanable.dirty.ratio": 0.2,
 }
+_PRODUCER_CONFIGS = {
+    "linger.ms": 50,
+    "compression.type": "gzip",
+    "request.timeout.ms": 10_000,
+    "delivery.timeout.ms": 20_000,
+}
 _MAX_REPLICAS = 3
 _TIMEOUT_MS = 20_000
 _POLL_MS = 500
@@ -41,6 +47,8 @@ class StateTopic:
         self._identity = identity
         self._owners: dict[str, Loaded] = {}
         self._producer: Producer | None = None
+        self._unsaved: dict[str, bytes | None] = {}
+        """What `save` got before the topic was open."""
         self.is_open = False
         self.error: str | None = None if topic else "history is kept in memory only"
         """Why the state is not stored."""
@@ -57,6 +65,11 @@ class StateTopic:
         try:
             await self._create(self.topic, brokers)
             await self._load(self.topic)
+            while self._unsaved:
+                key, value = next(iter(self._unsaved.items()))
+                await self._write(self.topic, key, value)
+                if self._unsaved[key] is value:
+                    del self._unsaved[key]
         except HeadraceError as error:
             text = " ".join(str(error).split())
             if text != self.error:
@@ -112,16 +125,37 @@ class StateTopic:
                 loaded(name, value)
 
     async def put(self, key: str, value: bytes | None) -> None:
-        """Stores a value; None deletes the key. Does nothing if the state is in memory only. Raises HeadraceError if
-        the cluster does not take it."""
-        if not self.is_open or self.topic is None:
+        """Sends a value to the topic, without waiting for it; None deletes the key. Does nothing while the state is in
+        memory only."""
+        if self.is_open and self.topic is not None:
+            producer = await self._connected()
+            await producer.send(self.topic, value, key.encode(), partition=0)
+
+    async def save(self, key: str, value: bytes | None) -> None:
+        """Stores a value and waits until it is stored; None deletes the key. Before the topic is open, it keeps the
+        value until then. Raises HeadraceError if the cluster does not take it."""
+        if self.topic is None:
             return
+        if not self.is_open:
+            self._unsaved[key] = value
+            return
+        await self._write(self.topic, key, value)
+
+    async def _write(self, topic: str, key: str, value: bytes | None) -> None:
+        producer = await self._connected()
+        try:
+            await producer.send_and_wait(topic, value, key.encode(), partition=0)
+        except HeadraceError:
+            await self.close()  # the error may be fatal for the producer; the next value gets a new one
+            raise
+
+    async def _connected(self) -> Producer:
         if self._producer is None:
-            config = {"linger.ms": 50, "compression.type": "gzip", **self._identity.client_config("producer")}
+            config = {**_PRODUCER_CONFIGS, **self._identity.client_config("producer")}
             producer = Producer(config)
             await producer.start()
             self._producer = producer
-        await self._producer.send(self.topic, value, key.encode(), partition=0)
+        return self._producer
 
     async def flush(self) -> None:
         """Waits until all values are stored."""

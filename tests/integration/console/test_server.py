@@ -152,15 +152,16 @@ def test_alert_rules_survive_a_restart_of_the_console() -> None:
     with EmbeddedBroker() as broker:
         with console_for(broker.bootstrap_servers, history_topic=topic) as server:
             client = ready_client(server)
-            client.wait_for("overview", lambda overview: overview["history_topic"] == topic)
             rule = {"name": "Lag", "kind": "group_lag", "threshold": 5, "webhook": "http://127.0.0.1:1/path"}
             created = client.change("POST", "alerts/rules", rule, 201)
             deleted = client.change("POST", "alerts/rules", {**rule, "name": "Deleted"}, 201)
             client.change("DELETE", f"alerts/rules/{deleted['id']}", expected=204)
+            client.wait_for("overview", lambda overview: overview["history_topic"] == topic)
+            late = client.change("POST", "alerts/rules", {**rule, "name": "Late"}, 201)
         with console_for(broker.bootstrap_servers, history_topic=topic) as server:
             client = ready_client(server)
             client.wait_for("overview", lambda overview: overview["history_topic"] == topic)
-            assert client.get("alerts/rules")["items"] == [created]
+            assert client.get("alerts/rules")["items"] == [created, late]
 
 
 def test_history_survives_a_restart_of_the_console() -> None:

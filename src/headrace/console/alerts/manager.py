@@ -33,7 +33,11 @@ class Store(Protocol):
 
     def register(self, prefix: str, loaded: Callable[[str, bytes | None], None]) -> None: ...
 
-    async def put(self, key: str, value: bytes | None) -> None: ...
+    async def put(self, key: str, value: bytes | None) -> None:
+        """Does not wait until the value is stored."""
+
+    async def save(self, key: str, value: bytes | None) -> None:
+        """Waits until the value is stored."""
 
 
 class AlertManager:
@@ -73,6 +77,10 @@ class AlertManager:
         if self._store is not None:
             await self._store.put(key, value)
 
+    async def _save(self, key: str, value: bytes | None) -> None:
+        if self._store is not None:
+            await self._store.save(key, value)
+
     # ---- rules
 
     async def add(self, rule: Rule) -> Rule:
@@ -84,7 +92,7 @@ class AlertManager:
     async def put(self, rule: Rule) -> Rule:
         """Stores a rule."""
         self.rules[rule.id] = rule
-        await self._put(_RULE + rule.id, rule.to_json())
+        await self._save(_RULE + rule.id, rule.to_json())
         return rule
 
     async def delete(self, rule_id: str) -> None:
@@ -94,7 +102,7 @@ class AlertManager:
             if alert.rule_id == rule_id and alert.state == "firing":
                 await self._put(f"{_FIRING}{rule_id}/{alert.target}", None)
         self.alerts.remove_rule(rule_id)
-        await self._put(_RULE + rule_id, None)
+        await self._save(_RULE + rule_id, None)
 
     # ---- evaluation
 
