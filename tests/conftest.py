@@ -10,6 +10,10 @@ from fnmatch import fnmatch
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")  # a busy machine must not fail a test
 
 GROUPS = {
     "Spark": ("tests/integration/spark/*", "tests/compat/spark/test_[!s]*.py", "tests/compat/spark/test_stream.py"),
