@@ -80,7 +80,7 @@ class TestReading:
 
     def test_iteration(self, broker, topic, open_consumer):
         write(broker, topic, b"a", b"b", b"c")
-        consumer = open_consumer(topic, consumer_timeout_ms=2000)
+        consumer = open_consumer(topic, consumer_timeout_ms=8000)
         tp = TopicPartition(topic, 0)
         seen = []
         for record in consumer:

@@ -2,16 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from tests.support.storage.logs import MakeLog, MakeManager, Properties, new_log, new_manager
 
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 from headrace.testing.clock import ManualClock
-
-# A busy machine may need longer than Hypothesis allows for an example.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture
