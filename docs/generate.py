@@ -54,7 +54,8 @@ installs a systemd unit in `share/headrace/headrace.service`; its first lines ha
 runs the broker as the user `headrace` with its data in `/var/lib/headrace`, restarts it after a failure, and stops it
 cleanly.
 
-There is no authentication yet: every client that can connect may do everything.
+With the default configs there is no encryption, no authentication and no authorization: every client that can connect may do
+everything. [security.md](security.md) describes TLS, SASL and ACLs; `headrace storage secure` makes a secured configuration.
 
 ## Clients
 
@@ -115,7 +116,8 @@ example the name of the item. The differences that are meant to be:
 Automatic topic creation: the first Metadata response has UNKNOWN_TOPIC_OR_PARTITION, a later one has the topic.
 `headrace.auto.create.topics.per.second` and `headrace.auto.create.topics.max.in.flight` limit it. APIs of Kafka's Raft quorum
 (DescribeQuorum and so on) are not announced, and UpdateFeatures refuses every feature, as in Kafka 3.9 with ZooKeeper. Without
-an authorizer, requests about ACLs get SECURITY_DISABLED. Configs of groups and of client metrics can be stored and read, but have no effect yet.
+an authorizer, requests about ACLs get SECURITY_DISABLED. Configs of groups can be stored and read, but have no effect yet. Client metrics subscriptions have one if
+the broker serves metrics ([monitoring.md](monitoring.md#metrics-of-clients)).
 
 ## APIs
 
